@@ -1,0 +1,24 @@
+// What tests of every room share: where data lies, and how a test that needs absent data says so.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+namespace llmgen::test {
+
+/// tests/data of this tree.
+inline std::filesystem::path data(const std::string& name) {
+    return std::filesystem::path(LLMGEN_TEST_DATA) / name;
+}
+
+/// The reference material beside the project; absent in a clone that stands alone.
+inline std::filesystem::path shared(const std::string& name) {
+    return std::filesystem::path(LLMGEN_SHARED) / name;
+}
+
+}  // namespace llmgen::test
+
+#define SKIP_WITHOUT(path) \
+    if (!std::filesystem::exists(path)) GTEST_SKIP() << "needs " << std::filesystem::path(path).string()
