@@ -75,7 +75,8 @@ struct Vector {
     Tensor view() const { return Tensor(buffer->data(), DType::f32, {size}); }
 };
 
-/// Keys and values of one layer. Element type: the activation type.
+/// Keys and values of one layer. Element type: the activation type. The order of the values inside one page
+/// and head is the backend's own (the CPU keeps them as its attention reads them): pages move as a whole.
 struct KvCache {
     Tensor k;  // [n_pages, n_kv_heads, kPageSize, head_dim] act
     Tensor v;  // [n_pages, n_kv_heads, kPageSize, head_dim] act

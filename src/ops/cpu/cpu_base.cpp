@@ -1,0 +1,97 @@
+#include "ops/cpu/cpu_base.h"
+
+#include <cstring>
+#include <fstream>
+#include <string>
+
+#include "ops/cpu/element.h"
+#include "ops/cpu/packed_weight.h"
+#include "ops/cpu/threads.h"
+
+namespace llmgen {
+namespace cpu {
+namespace {
+
+std::string cpu_model() {
+    std::ifstream file("/proc/cpuinfo");
+    for (std::string line; std::getline(file, line);)
+        if (line.starts_with("model name"))
+            if (const std::size_t colon = line.find(": "); colon != std::string::npos)
+                return line.substr(colon + 2);
+    return "CPU";
+}
+
+std::string instruction_sets() {
+#if defined(__x86_64__)
+    std::string text;
+    if (__builtin_cpu_supports("avx512f"))
+        text = "AVX-512";
+    else if (__builtin_cpu_supports("avx2"))
+        text = "AVX2";
+    if (__builtin_cpu_supports("avx512bf16")) text += " bf16";
+    return text;
+#else
+    return "";
+#endif
+}
+
+/// Copies between a contiguous host array and a view whose rows (axis 0) may be strided.
+template <typename Copy>
+void for_each_row(const Tensor& view, Copy copy) {
+    if (view.size() == 0) return;
+    if (view.contiguous()) return copy(static_cast<char*>(view.data), 0, std::size_t(view.bytes()));
+    const std::size_t element = size_of(view.dtype);
+    const std::size_t row = std::size_t(view.size() / view.dim(0)) * element;
+    for (std::int64_t i = 0; i < view.dim(0); ++i)
+        copy(static_cast<char*>(view.data) + std::size_t(i * view.stride[0]) * element, std::size_t(i) * row,
+             row);
+}
+
+}  // namespace
+
+CpuBase::CpuBase(Compute compute, int threads) : compute_(compute), threads_(threads) {}
+
+DeviceInfo CpuBase::info() const {
+    const MemoryStatus memory = memory_status();
+    std::string description =
+        cpu_model() + ", " + std::to_string(threads_) + (threads_ == 1 ? " thread" : " threads");
+    if (const std::string sets = instruction_sets(); !sets.empty()) description += ", " + sets;
+    return {"cpu", description, memory.total, memory.available};
+}
+
+std::unique_ptr<Buffer> CpuBase::allocate(std::size_t bytes, const char* what) {
+    return allocate_buffer(bytes, what);
+}
+
+void CpuBase::upload(Tensor dst, const void* host) {
+    for_each_row(dst, [&](char* row, std::size_t offset, std::size_t bytes) {
+        std::memcpy(row, static_cast<const char*>(host) + offset, bytes);
+    });
+}
+
+void CpuBase::download(void* host, Tensor src) {
+    for_each_row(src, [&](const char* row, std::size_t offset, std::size_t bytes) {
+        std::memcpy(static_cast<char*>(host) + offset, row, bytes);
+    });
+}
+
+Weight CpuBase::make_weight(std::span<const Tensor> parts, std::span<const Tensor> bias_parts) {
+    return pack_weight(parts, bias_parts, compute_, arena_, threads_);
+}
+
+Vector CpuBase::make_vector(Tensor host) {
+    expect_shape(host, "vector", {-1});
+    std::shared_ptr<Buffer> buffer = allocate_buffer(std::size_t(host.dim(0)) * sizeof(float), "vector");
+    for (std::int64_t i = 0; i < host.dim(0); ++i)
+        static_cast<float*>(buffer->data())[i] = load(host.data, host.dtype, i);
+    return {buffer, host.dim(0)};
+}
+
+}  // namespace cpu
+
+std::unique_ptr<Ops> make_cpu_ops(Compute compute, const CpuOptions& options) {
+    if (options.reference) return cpu::make_reference_ops(compute);
+    return cpu::make_fast_ops(compute, options.threads > 0 ? options.threads : cpu::usable_cores());
+}
+
+}  // namespace llmgen

@@ -1,0 +1,99 @@
+#include "ops/cpu/memory.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <string>
+
+#include "base/error.h"
+
+namespace llmgen::cpu {
+namespace {
+
+constexpr std::size_t kHugePage = std::size_t(2) << 20;
+constexpr std::size_t kChunk = std::size_t(32) << 20;
+constexpr std::size_t kAlign = 128;
+
+std::size_t round_up(std::size_t n, std::size_t step) { return (n + step - 1) / step * step; }
+
+class MappedBuffer final : public Buffer {
+public:
+    MappedBuffer(void* data, std::size_t bytes, std::size_t mapped) : mapped_(mapped) {
+        data_ = data;
+        bytes_ = bytes;
+    }
+    ~MappedBuffer() override { munmap(data_, mapped_); }
+
+private:
+    std::size_t mapped_;
+};
+
+[[noreturn]] void fail_memory(std::size_t bytes, const char* what, const MemoryStatus& status) {
+    constexpr double kMiB = 1 << 20;
+    fail(
+        "{}: needs {:.0f} MiB of memory, {:.0f} of {:.0f} MiB are free; close other programs or use a "
+        "smaller "
+        "model or context",
+        what, double(bytes) / kMiB, double(status.available) / kMiB, double(status.total) / kMiB);
+}
+
+/// The number in a one-line file; SIZE_MAX where there is none ("max").
+std::size_t read_number(const char* path) {
+    std::ifstream file(path);
+    std::size_t value = 0;
+    return file >> value ? value : SIZE_MAX;
+}
+
+}  // namespace
+
+MemoryStatus memory_status() {
+    MemoryStatus status;
+    std::ifstream file("/proc/meminfo");
+    std::string key, unit;
+    std::size_t kib = 0;
+    while (file >> key >> kib) {
+        if (key == "MemTotal:") status.total = kib << 10;
+        if (key == "MemAvailable:") status.available = kib << 10;
+        std::getline(file, unit);
+    }
+    // A cgroup's use counts the page cache, which gives way; so only its limit is taken, not what is left.
+    const std::size_t limit = std::min(read_number("/sys/fs/cgroup/memory.max"),
+                                       read_number("/sys/fs/cgroup/memory/memory.limit_in_bytes"));
+    status.total = std::min(status.total, limit);
+    status.available = std::min(status.available, limit);
+    return status;
+}
+
+std::unique_ptr<Buffer> allocate_buffer(std::size_t bytes, const char* what) {
+    const MemoryStatus status = memory_status();
+    if (bytes > status.available) fail_memory(bytes, what, status);
+    const std::size_t mapped = round_up(std::max<std::size_t>(bytes, 1), 4096);
+    void* data = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) fail_memory(bytes, what, status);
+    return std::make_unique<MappedBuffer>(data, bytes, mapped);
+}
+
+Arena::Piece Arena::allocate(std::size_t bytes) {
+    bytes = round_up(std::max<std::size_t>(bytes, 1), kAlign);
+    if (bytes > left_) {
+        const std::size_t size = round_up(std::max(bytes, kChunk), kHugePage);
+        if (const MemoryStatus status = memory_status(); bytes > status.available)
+            fail_memory(bytes, "weights", status);
+        // One huge page more, so that the chunk can begin on a border; what is never touched costs nothing.
+        const std::size_t mapped = size + kHugePage;
+        void* base = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (base == MAP_FAILED) fail_memory(size, "weights", memory_status());
+        chunk_ = std::shared_ptr<void>(base, [mapped](void* p) { munmap(p, mapped); });
+        next_ = reinterpret_cast<std::byte*>(round_up(reinterpret_cast<std::uintptr_t>(base), kHugePage));
+        madvise(next_, size, MADV_HUGEPAGE);  // advice: where it is refused, ordinary pages serve
+        left_ = size;
+    }
+    Piece piece{chunk_, next_};
+    next_ += bytes;
+    left_ -= bytes;
+    return piece;
+}
+
+}  // namespace llmgen::cpu

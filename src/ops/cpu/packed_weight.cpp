@@ -1,0 +1,142 @@
+#include "ops/cpu/packed_weight.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ops/cpu/element.h"
+
+namespace llmgen::cpu {
+namespace {
+
+/// Up to 32 consecutive source rows, which may come from different parts.
+struct PanelSource {
+    const Tensor* part[kPanel] = {};
+    std::int64_t row[kPanel] = {};
+    int n = 0;
+    DType dtype = DType::f32;
+    bool uniform = true;  // one type throughout: the fast loops below apply
+};
+
+PanelSource rows_of_panel(std::span<const Tensor> parts, std::int64_t first, std::int64_t out) {
+    PanelSource source;
+    std::size_t index = 0;
+    std::int64_t begin = 0;
+    for (std::int64_t o = first; o < std::min<std::int64_t>(first + kPanel, out); ++o) {
+        while (o >= begin + parts[index].dim(0)) begin += parts[index++].dim(0);
+        const int lane = source.n++;
+        source.part[lane] = &parts[index];
+        source.row[lane] = o - begin;
+        if (lane == 0) source.dtype = parts[index].dtype;
+        source.uniform &= parts[index].dtype == source.dtype;
+    }
+    return source;
+}
+
+template <typename T>
+const T* row_pointer(const PanelSource& source, int lane) {
+    return source.part[lane]->as<T>() + source.row[lane] * source.part[lane]->stride[0];
+}
+
+/// bf16 to bf16: moves pairs, 16 pairs (a cache line of each row) at a time.
+void pack_pairs(bf16* panel, const PanelSource& source, std::int64_t in) {
+    constexpr std::int64_t kBlock = 16;
+    const std::int64_t n_pairs = in / 2;
+    for (std::int64_t begin = 0; begin < n_pairs; begin += kBlock) {
+        const std::int64_t end = std::min(begin + kBlock, n_pairs);
+        for (int lane = 0; lane < source.n; ++lane) {
+            const bf16* row = row_pointer<bf16>(source, lane);
+            for (std::int64_t pair = begin; pair < end; ++pair)
+                std::memcpy(panel + (pair * kPanel + lane) * 2, row + pair * 2, 4);
+        }
+    }
+    if (in % 2)
+        for (int lane = 0; lane < source.n; ++lane)
+            panel[(n_pairs * kPanel + lane) * 2] = row_pointer<bf16>(source, lane)[in - 1];
+}
+
+void pack_values(PanelWeight& w, std::int64_t first, const PanelSource& source) {
+    constexpr std::int64_t kBlock = 32;
+    for (std::int64_t begin = 0; begin < w.in; begin += kBlock)
+        for (int lane = 0; lane < source.n; ++lane)
+            for (std::int64_t i = begin; i < std::min(begin + kBlock, w.in); ++i)
+                store(w.memory.data, w.dtype, w.offset(first + lane, i),
+                      at(*source.part[lane], source.row[lane], i));
+}
+
+void pack_panel(PanelWeight& w, std::span<const Tensor> parts, std::int64_t panel) {
+    const PanelSource source = rows_of_panel(parts, panel * kPanel, w.out);
+    char* data = static_cast<char*>(w.memory.data) + panel * w.panel_size() * std::int64_t(size_of(w.dtype));
+    if (source.n < kPanel || w.depth() > w.in)
+        std::memset(data, 0, std::size_t(w.panel_size()) * size_of(w.dtype));
+    if (w.dtype == DType::bf16 && source.uniform && source.dtype == DType::bf16)
+        pack_pairs(reinterpret_cast<bf16*>(data), source, w.in);
+    else
+        pack_values(w, panel * kPanel, source);
+}
+
+std::shared_ptr<const Buffer> pack_bias(std::span<const Tensor> parts,
+                                        std::span<const Tensor> bias_parts,
+                                        std::int64_t out) {
+    if (std::none_of(bias_parts.begin(), bias_parts.end(), [](const Tensor& part) { return bool(part); }))
+        return nullptr;
+    CHECK(bias_parts.size() == parts.size());
+    // Padded to whole panels, so that the epilogues may read 32 at a time.
+    const std::size_t padded = std::size_t((out + kPanel - 1) / kPanel * kPanel);
+    std::shared_ptr<Buffer> bias = allocate_buffer(padded * sizeof(float), "bias");
+    auto* values = static_cast<float*>(bias->data());
+    std::fill_n(values, padded, 0.0f);
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+        if (bias_parts[p]) {
+            expect_shape(bias_parts[p], "bias part", {parts[p].dim(0)});
+            for (std::int64_t o = 0; o < parts[p].dim(0); ++o)
+                values[o] = load(bias_parts[p].data, bias_parts[p].dtype, o);
+        }
+        values += parts[p].dim(0);
+    }
+    return bias;
+}
+
+}  // namespace
+
+float PanelWeight::at(std::int64_t o, std::int64_t i) const { return load(memory.data, dtype, offset(o, i)); }
+
+const PanelWeight& panels_of(const Weight& w) {
+    const auto* panels = dynamic_cast<const PanelWeight*>(w.packed.get());
+    CHECK(panels, "a weight that another backend made");
+    return *panels;
+}
+
+Weight pack_weight(std::span<const Tensor> parts,
+                   std::span<const Tensor> bias_parts,
+                   Compute compute,
+                   Arena& arena,
+                   int threads) {
+    CHECK(!parts.empty());
+    auto packed = std::make_shared<PanelWeight>();
+    packed->in = parts[0].dim(1);
+    bool all_bf16 = true;
+    for (const Tensor& part : parts) {
+        expect_shape(part, "weight part", {-1, packed->in});
+        packed->out += part.dim(0);
+        all_bf16 &= part.dtype == DType::bf16;
+    }
+    // bf16 values stay bf16 in f32 compute too: widened when read they are the same numbers at half the
+    // bytes.
+    packed->dtype = compute == Compute::bf16 || all_bf16 ? DType::bf16 : DType::f32;
+    const std::size_t bytes = std::size_t(packed->n_panels() * packed->panel_size()) * size_of(packed->dtype);
+    packed->memory = arena.allocate(bytes);
+    const std::int64_t n_panels = packed->n_panels();
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (std::int64_t panel = 0; panel < n_panels; ++panel) pack_panel(*packed, parts, panel);
+
+    Weight w;
+    w.format = packed->dtype == DType::bf16 ? WeightFormat::bf16 : WeightFormat::f32;
+    w.out = packed->out;
+    w.in = packed->in;
+    w.bias = pack_bias(parts, bias_parts, packed->out);
+    w.bytes = bytes;
+    w.packed = std::move(packed);
+    return w;
+}
+
+}  // namespace llmgen::cpu
