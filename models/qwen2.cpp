@@ -1,0 +1,62 @@
+// Qwen2 and Qwen2.5 (Qwen2ForCausalLM).
+//
+//   x = embed(ids)
+//   for each layer:  x += attention(rmsnorm(x));  x += mlp(rmsnorm(x))      q, k, v with biases; o without
+//   logits = lm_head(rmsnorm(x))                  only for the rows that asked for them
+//
+// Traps that have cost others days:
+//  - q, k and v always have biases and the config has no key that says so.
+//  - sliding_window may be set and mean nothing: use_sliding_window decides, and then only the layers from
+//    max_window_layers on slide. ModelConfig::windows has the answer layer by layer.
+//  - vocab_size counts rows of the embedding; the tokenizer knows fewer ids.
+#include <fmt/format.h>
+
+#include "models/layers.h"
+
+namespace llmgen {
+namespace {
+
+class Qwen2 : public Decoder {
+public:
+    explicit Qwen2(Loader& load) : Decoder(load) {
+        const std::int64_t hidden = config_.hidden_size;
+        const std::int64_t q_size = config_.q_size();
+        const std::int64_t kv_size = config_.kv_size();
+        const std::int64_t intermediate = config_.intermediate_size;
+
+        for (int i = 0; i < config_.n_layers; ++i) {
+            const std::string at = fmt::format("model.layers.{}.", i);
+            Layer& layer = layers_.emplace_back();
+            layer.attention_norm = load.vector(at + "input_layernorm.weight", hidden);
+            layer.attention.shape = shape_of(i);
+            layer.attention.qkv = load.linear({{at + "self_attn.q_proj", q_size, Bias::required},
+                                               {at + "self_attn.k_proj", kv_size, Bias::required},
+                                               {at + "self_attn.v_proj", kv_size, Bias::required}},
+                                              hidden);
+            layer.attention.output = load.linear({{at + "self_attn.o_proj", hidden}}, q_size);
+            layer.mlp_norm = load.vector(at + "post_attention_layernorm.weight", hidden);
+            layer.mlp.gate_up = load.linear(
+                {{at + "mlp.gate_proj", intermediate}, {at + "mlp.up_proj", intermediate}}, hidden);
+            layer.mlp.down = load.linear({{at + "mlp.down_proj", hidden}}, intermediate);
+            load.report(i + 1, config_.n_layers);
+        }
+        load.finish();
+        parameters_ = load.parameters();
+    }
+
+    Tensor forward(const Batch& batch) override {
+        const Activations a = begin(batch);
+        embed(a, batch);  // x   [n_tokens, hidden] f32
+        for (const Layer& layer : layers_) {
+            attention(a, layer, batch);  // x += Wo softmax(rope(q) rope(k)ᵀ / √head_dim) v
+            mlp(a, layer);               // x += Wdown (silu(Wgate h) · Wup h)
+        }
+        return logits(a, batch);  // [n_logits, vocab] f32
+    }
+};
+
+}  // namespace
+
+std::unique_ptr<Model> make_qwen2(Loader& load) { return std::make_unique<Qwen2>(load); }
+
+}  // namespace llmgen
