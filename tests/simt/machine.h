@@ -1,0 +1,235 @@
+// The emulated GPU: runs a kernel's own source on the CPU, each CUDA thread a fiber, and reports what a real
+// card would hide.
+//
+//   grid ─► blocks (in the order of the config, a few resident at once) ─► warps ─► threads (fibers)
+//
+// A thread runs until it must wait: at a block barrier, at a warp collective whose other lanes have not come,
+// at the grid dependency. The order in which runnable threads go on is the config's; a race that one order
+// hides, another shows. What is checked without any order: divergent or abandoned barriers, collectives that
+// a lane of the mask never reaches, shuffles from outside the mask, shared memory (poisoned before use, red
+// zones between arrays), asynchronous copies (they land only at the wait), misaligned vector accesses,
+// programmatic dependent launches that read too early or leave without waiting, deadlock.
+//
+// A finding is a Fault: thrown by launch() on the host, with the kernel, the block and who waits where.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "simt/fiber.h"
+
+namespace llmgen::simt {
+
+inline constexpr int kWarpSize = 32;
+inline constexpr unsigned kFullMask = 0xffffffffu;
+
+/// A place in a kernel's source; a default argument `Site site = Site::here()` names the caller's.
+struct Site {
+    const char* file = "";
+    int line = 0;
+    static constexpr Site here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+        return {file, line};
+    }
+    friend bool operator==(const Site&, const Site&) = default;
+};
+
+struct Fault : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+struct Dim3 {
+    unsigned x = 1, y = 1, z = 1;
+    std::size_t count() const { return std::size_t(x) * y * z; }
+};
+
+enum class Order {
+    forward,      // lanes and warps ascending, in step
+    reverse,      // descending
+    random,       // reshuffled at every pass, blocks too; three blocks resident
+    warp_greedy,  // a warp runs on until it meets a block barrier
+    late_warp,    // as warp_greedy, but one warp of each block runs only when nobody else can
+};
+
+struct Config {
+    Order order = Order::forward;
+    std::uint64_t seed = 1;
+    int late_warp = 0;  // for Order::late_warp
+    bool overlap =
+        false;  // queue launches until synchronize(), and start dependent ones before their predecessor
+    int overlap_depth = 3;  // how many launches may be under way at once
+    int early_blocks = 4;   // how many blocks of a dependent launch start early
+};
+
+/// What a launch did, summed over its threads.
+struct Counters {
+    std::uint64_t barriers = 0;  // per block
+    std::uint64_t collectives = 0;
+    std::uint64_t mma = 0;
+    std::uint64_t ldmatrix = 0;
+    std::uint64_t ldmatrix_conflicts = 0;  // extra cycles from bank conflicts
+    std::uint64_t async_bytes = 0;
+    struct Access {
+        std::uint64_t bytes = 0;
+        std::uint64_t sectors = 0;  // of 32 bytes, one warp's request at a time
+    };
+    std::map<std::pair<std::string, int>, Access> global;  // by file and line of the load or store
+};
+
+class Machine;
+struct Block;
+
+enum class Wait : std::uint8_t { ready, barrier, collective, dependency, done };
+
+struct AsyncCopy {
+    void* dst;
+    const void* src;
+    int bytes;  // the rest of the 16 is zeros
+    int group;
+    Site site;
+};
+
+struct Thread {
+    Fiber fiber;
+    Dim3 index;
+    int linear = 0, lane = 0;
+    Wait wait = Wait::ready;
+    Site site;
+    Block* block = nullptr;
+    std::vector<AsyncCopy> copies;
+    int copy_group = 0;
+    bool waited_for_dependency = false;
+    void* operand = nullptr;  // of the pending collective, on this thread's stack
+};
+
+/// Executes a collective over the lanes of `mask`: operands[lane] is what that lane passed.
+using Collective = void (*)(void* const operands[kWarpSize], unsigned mask);
+
+struct Pending {
+    Collective op = nullptr;
+    unsigned mask = 0, arrived = 0;
+    Site site;
+};
+
+struct Warp {
+    unsigned ready = 0;    // lanes that can go on
+    unsigned present = 0;  // lanes that have not left
+    std::vector<Pending> pending;
+};
+
+struct Launch {
+    std::string name;
+    Dim3 grid, block;
+    std::size_t dynamic_shared = 0;
+    bool dependent = false;
+    std::function<void()> body;
+    // While it runs:
+    std::vector<std::size_t> order;
+    std::size_t next = 0;
+    std::vector<std::unique_ptr<Block>> resident;
+    bool released = false;  // its predecessor has ended
+};
+
+/// The shared memory of one block: [dynamic][red zone][array][red zone]…, filled with NaN patterns.
+class SharedMemory {
+public:
+    static constexpr std::size_t kCapacity = 227 << 10, kStaticCapacity = 48 << 10, kRedZone = 64;
+    explicit SharedMemory(std::size_t dynamic_bytes);
+    ~SharedMemory();
+    SharedMemory(const SharedMemory&) = delete;
+    SharedMemory& operator=(const SharedMemory&) = delete;
+    void* dynamic() { return data_; }
+    /// The array that `key` (one address a declaration) names, made at first touch; null if there is no room.
+    void* array(const void* key, std::size_t bytes);
+    /// Whether a write went between the arrays.
+    bool intact() const;
+    std::size_t dynamic_bytes() const { return dynamic_bytes_; }
+    bool contains(const void* p) const { return p >= data_ && p < data_ + kAllocation; }
+
+private:
+    static constexpr std::size_t kAllocation = 512 << 10;
+    void red_zone(std::size_t offset, std::size_t bytes);
+    char* data_;
+    std::size_t dynamic_bytes_, static_bytes_ = 0, used_;
+    std::vector<std::pair<const void*, std::size_t>> arrays_;
+    std::vector<std::pair<std::size_t, std::size_t>> red_zones_;
+};
+
+struct Block {
+    Launch* launch = nullptr;
+    Dim3 index;
+    std::vector<Thread> threads;
+    std::vector<Warp> warps;
+    SharedMemory shared;
+    std::size_t n_done = 0, n_barrier = 0;
+    Site barrier_site;
+    explicit Block(std::size_t dynamic_bytes) : shared(dynamic_bytes) {}
+};
+
+/// One emulated device; each host thread has its own.
+class Machine {
+public:
+    static Machine& get();
+
+    Config config;
+    Counters counters;
+
+    // --- host side
+    /// Runs at once, or queues when the config overlaps.
+    void launch(Launch launch);
+    /// Runs what is queued, dependent launches as early as they may start.
+    void synchronize();
+
+    // --- device side, called from fibers
+    Thread& current() { return *current_; }
+    void barrier(Site site);
+    void collective(Collective op, void* operand, unsigned mask, Site site);
+    void dependency_wait(Site site);
+    void* shared_array(const void* key, std::size_t bytes, Site site);
+    void copy_async(void* dst, const void* src, int bytes, Site site);
+    void copy_commit();
+    void copy_wait(int groups_left);
+    void access_global(const void* p, int bytes, Site site);
+    void check_aligned(const void* p, std::size_t alignment, const char* what, Site site);
+    [[noreturn]] void fault(std::string what);
+
+private:
+    struct Request {  // one warp's access to global memory, being gathered
+        unsigned lanes = 0;
+        std::array<const void*, kWarpSize> address{};
+        int bytes = 0;
+    };
+    static void thread_main(void* thread);
+    void park(Wait wait, Site site);
+    void prepare(Launch& launch);
+    void admit(Launch& launch, std::size_t max_resident);
+    bool pass(Block& block);
+    bool run_warp(Block& block, std::size_t warp);
+    void release_barrier(Block& block);
+    void retire_done(Launch& launch);
+    void run_until_stuck(Launch& launch, std::size_t max_blocks);
+    void run_to_end(Launch& launch);
+    void retire(Block& block);
+    void flush_requests(const Block& block);
+    void count(Site site, const Request& request);
+    std::string describe(const Launch& launch) const;
+    std::vector<std::size_t> sequence(std::size_t n);
+
+    StackPool stacks_;
+    Thread* current_ = nullptr;
+    std::deque<Launch> queue_;
+    std::mt19937_64 random_{1};
+    std::string fault_;
+    bool running_ = false;
+    std::map<std::tuple<const Block*, std::size_t, const char*, int>, Request> requests_;
+};
+
+}  // namespace llmgen::simt
