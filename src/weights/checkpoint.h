@@ -10,8 +10,8 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <filesystem>
+#include <functional>
 #include <initializer_list>
 #include <map>
 #include <span>
@@ -30,8 +30,7 @@ public:
     /// Checks everything that can be known before a tensor is read. Throws Error: a missing file or shard, a
     /// file that breaks a rule of the format, a quantized checkpoint, an architecture not in `known` (where
     /// given).
-    static Checkpoint open(const std::filesystem::path& directory,
-                           std::span<const std::string_view> known = {});
+    static Checkpoint open(const std::filesystem::path& directory, std::span<const std::string> known = {});
 
     const std::filesystem::path& directory() const { return directory_; }
     const ModelConfig& config() const { return config_; }
@@ -88,13 +87,15 @@ private:
         TensorInfo info;
         std::size_t file = 0;
         bool consumed = false;
+        std::vector<std::uint64_t> copy = {};  // of data that isn't aligned for its type
     };
 
     const Entry& entry(std::string_view name) const;
     Entry& entry(std::string_view name);
+    void* aligned(Entry& entry);
     void open_files(const std::vector<std::string>& files);
-    void add_tensors(std::size_t file);
     void add_by_index(const std::filesystem::path& index);
+    void refuse_quantized() const;
 
     std::filesystem::path directory_;
     ModelConfig config_;
@@ -102,7 +103,6 @@ private:
     std::vector<std::string> warnings_;
     std::vector<SafetensorsFile> files_;  // ascending by name
     std::map<std::string, Entry, std::less<>> entries_;
-    std::deque<std::vector<std::uint64_t>> realigned_;  // copies of misaligned tensors
 };
 
 }  // namespace llmgen

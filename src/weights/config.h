@@ -82,11 +82,11 @@ struct ModelConfig {
     /// `path`: config.json or the directory that holds it; no weights are needed. `known`: the architectures
     /// (and model types) that the caller can run; where it isn't empty, any other is refused by name with the
     /// list before the rest is read.
-    static ModelConfig load(const std::filesystem::path& path, std::span<const std::string_view> known = {});
+    static ModelConfig load(const std::filesystem::path& path, std::span<const std::string> known = {});
     /// The same from text; `origin` stands in messages.
     static ModelConfig parse(std::string_view text,
                              const std::string& origin,
-                             std::span<const std::string_view> known = {});
+                             std::span<const std::string> known = {});
 };
 
 /// generation_config.json: unset is "the file doesn't say".
