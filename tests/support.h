@@ -20,5 +20,5 @@ inline std::filesystem::path shared(const std::string& name) {
 
 }  // namespace llmgen::test
 
-#define SKIP_WITHOUT(path) \
-    if (!std::filesystem::exists(path)) GTEST_SKIP() << "needs " << std::filesystem::path(path).string()
+#define SKIP_WITHOUT(where) \
+    if (!std::filesystem::exists(where)) GTEST_SKIP() << "needs " << std::filesystem::path(where).string()

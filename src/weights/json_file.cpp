@@ -71,6 +71,9 @@ json parse_json_object(std::string_view text, const std::string& origin) {
     refuse_foreign(text.substr(0, 512), origin);
     if (text.starts_with("\xEF\xBB\xBF"))
         fail("{}: begins with a byte order mark; save it as UTF-8 without one", origin);
+    // The parser takes a NUL for the end; JSON has none anywhere.
+    if (const auto nul = text.find('\0'); nul != std::string_view::npos)
+        fail("{}: is not valid JSON: error at byte {} of {}", origin, nul + 1, text.size());
     const auto shallow = [&](int depth, json::parse_event_t, json&) {
         if (depth > kMaxDepth) fail("{}: nested more than {} levels deep", origin, kMaxDepth);
         return true;

@@ -262,6 +262,9 @@ std::vector<TensorInfo> parse_safetensors(std::string_view front,
     const std::string_view header = front.substr(kPrefix, length);
     if (!header.starts_with('{'))
         fail("{}: the header doesn't begin with '{{'; not a safetensors file?", origin);
+    // The parser takes a NUL for the end; JSON has none anywhere.
+    if (const auto nul = header.find('\0'); nul != std::string_view::npos)
+        fail("{}: the header is not valid JSON: error at its byte {}", origin, nul + 1);
     std::vector<TensorInfo> tensors;
     HeaderReader reader(origin, tensors);
     nlohmann::json::sax_parse(header.begin(), header.end(), &reader);
