@@ -151,7 +151,7 @@ void read_rope(ModelConfig& config, const JsonObject& json) {
             if (const auto value = scaling.number(key, low, high)) return *value;
         return json.number(key, low, high).value_or(otherwise);
     };
-    rope.theta = either("rope_theta", 1e-6, kHuge, 10000);
+    rope.theta = either("rope_theta", 1.001, kHuge, 10000);  // 1 would turn all pairs alike
     rope.partial_rotary_factor = either("partial_rotary_factor", 0, 1, 1);
     if (config.n_rotary() < 2 || config.n_rotary() % 2 != 0)
         fail("{}: {} rotary channels of each head's {}, expected an even number from 2",

@@ -8,6 +8,7 @@
 #include "../support.h"
 #include "base/sha256.h"
 #include "files.h"
+#include "weights/locate.h"
 
 namespace llmgen {
 namespace {
@@ -303,11 +304,7 @@ TEST(Checkpoint, TheTinyCheckpoints) {
 }
 
 TEST(Checkpoint, TheSmallRealModelHasTheGoldensTensors) {
-    const std::filesystem::path cache =
-        std::getenv("XDG_CACHE_HOME")
-            ? std::getenv("XDG_CACHE_HOME")
-            : std::string(std::getenv("HOME") ? std::getenv("HOME") : "") + "/.cache";
-    const auto directory = cache / "llmgen/models/smollm2-135m-instruct";
+    const auto directory = default_model_directory();
     SKIP_WITHOUT(directory);
     SKIP_WITHOUT(test::shared("data/golden/smollm2_tensors.json"));
     Checkpoint checkpoint = Checkpoint::open(directory);
