@@ -104,6 +104,14 @@ int guarded(const std::function<int()>& body) {
     } catch (const UsageError& error) {
         say("error: {}", error.what());
         return kUsage;
+    } catch (const CLI::ArgumentMismatch& error) {  // "--seed: 1 required N missing"
+        const std::string text = error.what();
+        const std::size_t colon = text.find(": ");
+        if (colon != std::string::npos && text.ends_with("missing"))
+            say("error: {} needs a value", text.substr(0, colon));
+        else
+            say("error: {}", text);
+        return kUsage;
     } catch (const CLI::ParseError& error) {
         say("error: {}", error.what());
         return kUsage;
@@ -153,7 +161,7 @@ int run_cli(int argc, const char* const* argv) {
             root.parse(words);
         } catch (const CLI::CallForHelp&) {
             const CLI::App* app = deepest(root);
-            write_stdout(app->help(app == &root ? "" : "llmgen " + app->get_name()));
+            write_stdout(app->help(app == &root ? "" : "llmgen"));
             return int(kDone);
         }
         if (version_wanted) {

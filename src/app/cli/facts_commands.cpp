@@ -34,7 +34,7 @@ public:
         flags.flag("--json", json_, "(the output is JSON anyway)");
         flags.flag("--jsonl", jsonl_, "read JSON lines from stdin");
         engine_.add_to(flags);
-        flags.text("TEXT", text_, "TEXT", "the text (stdin)");
+        flags.text("TEXT", text_, "", "the text (stdin)");
     }
     int run(Context& context) override {
         if (int(ids_.has_value()) + int(text_.has_value()) + int(jsonl_) > 1)
@@ -182,7 +182,7 @@ public:
                    "read bandwidth in GB/s, for the floor of a token's time");
         flags.flag("--no-tensors", no_tensors_, "leave the list of tensors out");
         flags.flag("--json", json_, "print the facts as JSON");
-        flags.text("DIR", dir_, "DIR", "the checkpoint");
+        flags.text("DIR", dir_, "", "the checkpoint");
     }
     int run(Context&) override {
         if (!dir_.empty() && !model_.empty()) fail_usage("DIR and --model: give one of them");

@@ -29,7 +29,7 @@ struct CommandInfo {
 CommandInfo describe(const CLI::App& app, bool root) {
     CommandInfo info{root ? "" : app.get_name(), app.get_description(), app.get_footer(), {}, ""};
     for (const CLI::Option* option : app.get_options()) {
-        if (option->get_positional()) info.positional = option->get_type_name();
+        if (option->get_positional()) info.positional = option->get_name();
         OptionInfo o;
         for (const auto& name : option->get_snames()) o.names.push_back("-" + name);
         for (const auto& name : option->get_lnames()) o.names.push_back("--" + name);

@@ -74,7 +74,7 @@ public:
         flags.flag("--plain", plain_, "special strings in the text are ordinary characters");
         flags.flag("--json", json_, "print {\"ids\", \"tokens\"}");
         flags.flag("--jsonl", jsonl_, "read JSON lines from stdin");
-        flags.text("TEXT", text_, "TEXT", "the text (stdin)");
+        flags.text("TEXT", text_, "", "the text (stdin)");
     }
     int run(Context&) override {
         if (jsonl_ && text_) fail_usage("--jsonl reads stdin; leave the text out");
@@ -126,7 +126,7 @@ public:
         flags.flag("--chunks", chunks_, "show what each id makes final");
         flags.flag("--json", json_, "print {\"text\"}");
         flags.flag("--jsonl", jsonl_, "read JSON lines from stdin");
-        flags.text("IDS", ids_, "IDS", "the ids, 1,2,3 (stdin)");
+        flags.text("IDS", ids_, "", "the ids, 1,2,3 (stdin)");
     }
     int run(Context&) override {
         if (jsonl_ && ids_) fail_usage("--jsonl reads stdin; leave the ids out");
