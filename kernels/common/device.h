@@ -6,11 +6,11 @@
 //   launch(name, kernel, shape, dependent, stream, arguments…)
 //   sync_block sync_warp shfl shfl_xor shfl_up shfl_down ballot
 //   atomic_add atomic_max atomic_exchange fence_grid
-//   Vec16 load16 load16_stream store16 keep
+//   Vec16 load16 load16_stream store16 Vec8 load8 store8 keep
 //   cp_async_16 cp_async_16_or_zero cp_async_commit cp_async_wait<N>
 //   ldmatrix_x4 ldmatrix_x4_trans mma_m16n8k16<T>
 //   grid_dependency_wait grid_dependency_trigger
-//   to_f32 from_f32<T> pack2<T> exp2_fast rsqrt_f32 max_f32
+//   as_f32 from_f32<T> pack2<T> bits_to_f32 f32_to_bits exp2_fast rsqrt_f32 max_f32 fma_f32
 //
 // Traps: `__shared__` would silently vanish under g++, so shared memory is only ever a SHARED_ARRAY (16-byte
 // aligned, size a constant). A shuffle orders no memory; sync_warp does. Under nvcc the static shared memory

@@ -2,6 +2,7 @@
 // gives, for g++. Kernels include common/device.h, never this.
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -41,6 +42,9 @@ using simt::Site;
 
 struct alignas(16) Vec16 {
     std::uint32_t w[4];
+};
+struct alignas(8) Vec8 {
+    std::uint32_t w[2];
 };
 
 inline void sync_block(Site site = Site::here()) { Machine::get().barrier(site); }
@@ -96,11 +100,21 @@ inline Vec16 load16(const void* p, Site site = Site::here()) {
     Machine::get().access_global(p, 16, site);
     return *static_cast<const Vec16*>(p);
 }
+inline Vec8 load8(const void* p, Site site = Site::here()) {
+    Machine::get().check_aligned(p, 8, "an 8-byte load", site);
+    Machine::get().access_global(p, 8, site);
+    return *static_cast<const Vec8*>(p);
+}
 inline Vec16 load16_stream(const void* p, Site site = Site::here()) { return load16(p, site); }
 inline void store16(void* p, Vec16 value, Site site = Site::here()) {
     Machine::get().check_aligned(p, 16, "a 16-byte store", site);
     Machine::get().access_global(p, 16, site);
     *static_cast<Vec16*>(p) = value;
+}
+inline void store8(void* p, Vec8 value, Site site = Site::here()) {
+    Machine::get().check_aligned(p, 8, "an 8-byte store", site);
+    Machine::get().access_global(p, 8, site);
+    *static_cast<Vec8*>(p) = value;
 }
 /// Keeps the compiler from sinking a load past this point; nothing to keep here.
 inline void keep(Vec16&) {}
@@ -151,8 +165,11 @@ T from_f32(float value) {
     else
         return value;
 }
-inline float to_f32(float value) { return value; }
-using llmgen::to_f32;
+inline float as_f32(float value) { return value; }
+inline float as_f32(bf16 value) { return to_f32(value); }
+inline float as_f32(f16 value) { return to_f32(value); }
+inline float bits_to_f32(std::uint32_t bits) { return std::bit_cast<float>(bits); }
+inline std::uint32_t f32_to_bits(float value) { return std::bit_cast<std::uint32_t>(value); }
 /// Two values in one register, the first in the low half.
 template <typename T>
 std::uint32_t pack2(float low, float high) {
@@ -161,6 +178,7 @@ std::uint32_t pack2(float low, float high) {
 
 inline float exp2_fast(float x) { return std::exp2(x); }
 inline float rsqrt_f32(float x) { return 1.0f / std::sqrt(x); }
+inline float fma_f32(float a, float b, float c) { return a * b + c; }
 inline float max_f32(float a, float b) { return a > b ? a : b; }
 
 }  // namespace llmgen::kernels

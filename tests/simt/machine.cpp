@@ -211,20 +211,23 @@ void Machine::copy_wait(int groups_left) {
     thread.copies.resize(kept);
 }
 
-// --- counters of global memory: the lanes of a warp that pass a site together are one request
+// --- counters of global memory: lanes of a warp that pass a site for the n-th time make one request together
 
 void Machine::access_global(const void* p, int bytes, Site site) {
     Thread& thread = *current_;
-    Request& request =
-        requests_[{thread.block, std::size_t(thread.linear / kWarpSize), site.file, site.line}];
-    const unsigned bit = 1u << thread.lane;
-    if (request.lanes & bit) {  // the next round of a loop
-        count(site, request);
-        request = {};
-    }
-    request.lanes |= bit;
-    request.address[std::size_t(thread.lane)] = p;
+    const auto warp = std::size_t(thread.linear / kWarpSize), lane = std::size_t(thread.lane);
+    Gathering& gathering = requests_[{thread.block, warp, site.file, site.line}];
+    const std::size_t index = gathering.visits[lane]++ - gathering.counted;
+    if (index >= gathering.open.size()) gathering.open.resize(index + 1);
+    Request& request = gathering.open[index];
+    request.lanes |= 1u << lane;
+    request.address[lane] = p;
     request.bytes = bytes;
+    while (!gathering.open.empty() && gathering.open.front().lanes == kFullMask) {
+        count(site, gathering.open.front());
+        gathering.open.pop_front();
+        ++gathering.counted;
+    }
 }
 
 void Machine::count(Site site, const Request& request) {
@@ -244,7 +247,8 @@ void Machine::count(Site site, const Request& request) {
 void Machine::flush_requests(const Block& block) {
     auto it = requests_.lower_bound({&block, 0, nullptr, 0});
     while (it != requests_.end() && std::get<0>(it->first) == &block) {
-        count({std::get<2>(it->first), std::get<3>(it->first)}, it->second);
+        for (const Request& request : it->second.open)
+            count({std::get<2>(it->first), std::get<3>(it->first)}, request);
         it = requests_.erase(it);
     }
 }

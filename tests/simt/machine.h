@@ -207,6 +207,12 @@ private:
         std::array<const void*, kWarpSize> address{};
         int bytes = 0;
     };
+    /// The requests of one warp at one site: a lane's n-th visit belongs to the n-th request.
+    struct Gathering {
+        std::array<std::size_t, kWarpSize> visits{};
+        std::size_t counted = 0;  // requests that are complete and gone
+        std::deque<Request> open;
+    };
     static void thread_main(void* thread);
     void park(Wait wait, Site site);
     void prepare(Launch& launch);
@@ -229,7 +235,7 @@ private:
     std::mt19937_64 random_{1};
     std::string fault_;
     bool running_ = false;
-    std::map<std::tuple<const Block*, std::size_t, const char*, int>, Request> requests_;
+    std::map<std::tuple<const Block*, std::size_t, const char*, int>, Gathering> requests_;
 };
 
 }  // namespace llmgen::simt
