@@ -207,7 +207,7 @@ void* Checkpoint::aligned(Entry& entry) {
     // Never written through: Tensor has one kind of pointer, and the mapping is read-only.
     if (address % size_of(*entry.info.dtype()) == 0) return const_cast<std::byte*>(data.data());
     if (entry.copy.empty()) {
-        entry.copy.resize((data.size() + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t));
+        entry.copy.resize(data.size() / sizeof(std::uint64_t) + 1);
         std::memcpy(entry.copy.data(), data.data(), data.size());
     }
     return entry.copy.data();
