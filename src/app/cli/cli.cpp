@@ -151,8 +151,8 @@ int run_cli(int argc, const char* const* argv) {
         root.get_formatter()->column_width(32);
         std::vector<std::unique_ptr<Command>> commands;
         commands.push_back(make_generate(root));
-        for (const auto make : {make_tokenize, make_detokenize, make_render, make_score, make_inspect,
-                                make_devices, make_completion, make_man})
+        for (const auto make : {make_batch, make_tokenize, make_detokenize, make_render, make_score,
+                                make_inspect, make_devices, make_completion, make_man})
             commands.push_back(make(root));
 
         std::vector<std::string> words = arguments(argc, argv);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,7 +11,9 @@
 #include <zlib.h>
 #endif
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
@@ -109,6 +112,7 @@ std::string_view without_final_newline(std::string_view text) {
 
 struct LineReader::Source {
     int fd = -1;
+    int wake = ::eventfd(0, EFD_CLOEXEC);
     bool owned = false;
     std::size_t consumed = 0;
 #ifdef LLMGEN_HAVE_ZLIB
@@ -119,6 +123,7 @@ struct LineReader::Source {
         if (gz) ::gzclose(gz);
 #endif
         if (owned && fd >= 0) ::close(fd);
+        if (wake >= 0) ::close(wake);
     }
     // 0 at the end; throws on failure.
     std::size_t read(char* to, std::size_t size, const std::string& name) {
@@ -134,6 +139,8 @@ struct LineReader::Source {
         }
 #endif
         while (true) {
+            pollfd fds[2] = {{fd, POLLIN, 0}, {wake, POLLIN, 0}};
+            if (::poll(fds, 2, -1) > 0 && fds[1].revents) return 0;
             const ssize_t n = ::read(fd, to, size);
             if (n < 0 && errno == EINTR) continue;
             if (n < 0) fail("reading {} failed: {}", name, std::strerror(errno));
@@ -169,6 +176,11 @@ LineReader::LineReader(const std::string& path)
 }
 
 LineReader::~LineReader() = default;
+
+void LineReader::stop() {
+    const std::uint64_t one = 1;
+    (void)!::write(source_->wake, &one, sizeof one);
+}
 
 std::size_t LineReader::position() const { return source_->consumed; }
 

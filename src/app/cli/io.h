@@ -57,6 +57,8 @@ public:
     /// The next line that isn't blank, without its end (LF or CRLF), as valid UTF-8, with no byte order mark.
     /// nullopt at the end. Throws Error on a failed read, and on a line longer than kMaxLine.
     std::optional<std::string> next();
+    /// From any thread: next() ends soon, even where it waits for a silent pipe.
+    void stop();
     /// Of the line that next() gave, from 1, blank ones counted.
     std::size_t line_number() const { return line_number_; }
     /// Bytes of the source consumed so far, and its size (0 where unknown).
