@@ -36,6 +36,10 @@ inline std::vector<BackendCase> every_backend() {
         add("reference", {.reference = true});
         add("cpu1", {.threads = 1});
         add("cpu3", {.threads = 3});
+        // Capped: what a lesser machine would run. A cap above the machine's own set repeats that set.
+        add("avx512", {.threads = 2, .isa = cpu::Isa::avx512});
+        add("avx2", {.threads = 2, .isa = cpu::Isa::avx2});
+        add("scalar", {.threads = 2, .isa = cpu::Isa::scalar});
     }
     return cases;
 }

@@ -1,5 +1,7 @@
 #include "ops/cpu/cpu_base.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <string>
@@ -21,20 +23,6 @@ std::string cpu_model() {
     return "CPU";
 }
 
-std::string instruction_sets() {
-#if defined(__x86_64__)
-    std::string text;
-    if (__builtin_cpu_supports("avx512f"))
-        text = "AVX-512";
-    else if (__builtin_cpu_supports("avx2"))
-        text = "AVX2";
-    if (__builtin_cpu_supports("avx512bf16")) text += " bf16";
-    return text;
-#else
-    return "";
-#endif
-}
-
 /// Copies between a contiguous host array and a view whose rows (axis 0) may be strided.
 template <typename Copy>
 void for_each_row(const Tensor& view, Copy copy) {
@@ -49,13 +37,13 @@ void for_each_row(const Tensor& view, Copy copy) {
 
 }  // namespace
 
-CpuBase::CpuBase(Compute compute, int threads) : compute_(compute), threads_(threads) {}
+CpuBase::CpuBase(Compute compute, int threads, std::string kernels)
+    : compute_(compute), threads_(threads), kernels_(std::move(kernels)) {}
 
 DeviceInfo CpuBase::info() const {
     const MemoryStatus memory = memory_status();
-    std::string description =
-        cpu_model() + ", " + std::to_string(threads_) + (threads_ == 1 ? " thread" : " threads");
-    if (const std::string sets = instruction_sets(); !sets.empty()) description += ", " + sets;
+    const std::string description =
+        fmt::format("{}, {} {}, {}", cpu_model(), threads_, threads_ == 1 ? "thread" : "threads", kernels_);
     return {"cpu", description, memory.total, memory.available};
 }
 
@@ -91,7 +79,9 @@ Vector CpuBase::make_vector(Tensor host) {
 
 std::unique_ptr<Ops> make_cpu_ops(Compute compute, const CpuOptions& options) {
     if (options.reference) return cpu::make_reference_ops(compute);
-    return cpu::make_fast_ops(compute, options.threads > 0 ? options.threads : cpu::usable_cores());
+    cpu::Isa isa = std::min(options.isa, cpu::best_isa());
+    if (const char* cap = std::getenv("LLMGEN_CPU_ISA")) isa = std::min(isa, cpu::parse_isa(cap));
+    return cpu::make_fast_ops(compute, options.threads > 0 ? options.threads : cpu::usable_cores(), isa);
 }
 
 }  // namespace llmgen

@@ -1,6 +1,8 @@
 // What both forms of the CPU backend share: memory, copies, weights, and the description of the machine.
 #pragma once
 
+#include <string>
+
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/memory.h"
 
@@ -8,7 +10,7 @@ namespace llmgen::cpu {
 
 class CpuBase : public Ops {
 public:
-    CpuBase(Compute compute, int threads);
+    CpuBase(Compute compute, int threads, std::string kernels);
 
     DeviceInfo info() const override;
     Compute compute() const override { return compute_; }
@@ -24,10 +26,11 @@ protected:
 
     Compute compute_;
     int threads_;
+    std::string kernels_;  // what the steps run on, for info()
     Arena arena_;
 };
 
 std::unique_ptr<Ops> make_reference_ops(Compute compute);
-std::unique_ptr<Ops> make_fast_ops(Compute compute, int threads);
+std::unique_ptr<Ops> make_fast_ops(Compute compute, int threads, Isa isa);
 
 }  // namespace llmgen::cpu

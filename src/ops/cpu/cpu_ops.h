@@ -4,13 +4,15 @@
 
 #include <memory>
 
+#include "ops/cpu/isa.h"
 #include "ops/ops.h"
 
 namespace llmgen {
 
 struct CpuOptions {
-    int threads = 0;         // 0 = one per core that this process may use
-    bool reference = false;  // the plain loops: one thread, sums in f64
+    int threads = 0;               // 0 = one per core that this process may use
+    bool reference = false;        // the plain loops: one thread, sums in f64
+    cpu::Isa isa = cpu::Isa::amx;  // at most this; LLMGEN_CPU_ISA caps it further
 };
 
 std::unique_ptr<Ops> make_cpu_ops(Compute compute, const CpuOptions& options);

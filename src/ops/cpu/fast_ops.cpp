@@ -1,8 +1,168 @@
-// The fast backend. For now it stands on the references.
+// The fast backend: SIMD kernels chosen once for this machine, threads over rows, panels, heads and blocks.
+#include <cmath>
+#include <cstring>
+
+#include "ops/cpu/attention_fast.h"
+#include "ops/cpu/checks.h"
 #include "ops/cpu/cpu_base.h"
+#include "ops/cpu/kv_layout.h"
+#include "ops/cpu/linear_fast.h"
+#include "ops/cpu/packed_weight.h"
+#include "ops/cpu/parallel.h"
+#include "ops/cpu/row_kernels.h"
 
 namespace llmgen::cpu {
+namespace {
 
-std::unique_ptr<Ops> make_fast_ops(Compute compute, int) { return make_reference_ops(compute); }
+// Rows of fewer values in all than this are done by the calling thread: a fork costs 1 to 2 µs.
+constexpr std::int64_t kSerialValues = 8192;
+
+class FastOps final : public CpuBase {
+public:
+    FastOps(Compute compute, int threads, Isa isa)
+        : CpuBase(compute, threads, name_of(isa)),
+          rows_(row_kernels(isa)),
+          linear_(act(), isa, threads),
+          attention_(act(), isa, threads) {}
+
+    /// Scratch grows at its first use instead and is kept: sizes depend on weights that may come later.
+    void reserve(const AttentionShape&, int, int, int) override {}
+
+    void embed(Tensor x, const Weight& table, Tensor ids) override;
+    void rmsnorm(Tensor out, Tensor x, const Vector& weight, float eps) override;
+    void linear(Tensor out, Tensor x, const Weight& w) override {
+        check_linear(out, x, w, act());
+        linear_.run(TileOutput::Kind::store, out, x, w);
+    }
+    void linear_add(Tensor x, Tensor h, const Weight& w) override {
+        check_linear_add(x, h, w, act());
+        linear_.run(TileOutput::Kind::add, x, h, w);
+    }
+    void linear_swiglu(Tensor out, Tensor h, const Weight& gate_up) override {
+        check_linear_swiglu(out, h, gate_up, act());
+        linear_.run(TileOutput::Kind::swiglu, out, h, gate_up);
+    }
+    void rope_angles(Tensor cos_sin, Tensor positions, const Vector& inv_freq, float factor) override;
+    void qk_norm_rope_store_kv(Tensor qkv,
+                               const KvCache& kv,
+                               Tensor cos_sin,
+                               const Vector& q_norm,
+                               const Vector& k_norm,
+                               float eps,
+                               const Batch& batch,
+                               const AttentionShape& shape) override;
+    void attention(
+        Tensor out, Tensor q, const KvCache& kv, const Batch& batch, const AttentionShape& shape) override {
+        check_attention(out, q, kv, batch, shape, act());
+        attention_.run(out, q, kv, batch, shape);
+    }
+    void gather_rows(Tensor out, Tensor x, Tensor rows) override;
+
+private:
+    /// body(begin, end) over rows of `width` values.
+    template <typename Body>
+    void over_rows(std::int64_t n, std::int64_t width, const Body& body) const {
+        parallel_ranges(n * width < kSerialValues ? 1 : threads_, n, body);
+    }
+
+    RowKernels rows_;
+    LinearRunner linear_;
+    AttentionRunner attention_;
+};
+
+void FastOps::embed(Tensor x, const Weight& table, Tensor ids) {
+    check_embed(x, table, ids);
+    const PanelWeight& w = panels_of(table);
+    over_rows(ids.dim(0), table.in, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t t = begin; t < end; ++t) {
+            float* to = x.as<float>() + t * x.stride[0];
+            const std::int64_t first = w.offset(ids.as<int>()[t], 0);
+            if (w.dtype == DType::f32) {
+                const float* from = static_cast<const float*>(w.memory.data) + first;
+                for (std::int64_t d = 0; d < table.in; ++d) to[d] = from[d * kPanel];
+            } else {
+                const bf16* from = static_cast<const bf16*>(w.memory.data) + first;
+                for (std::int64_t d = 0; d < table.in; ++d)
+                    to[d] = to_f32(from[d / 2 * (2 * kPanel) + d % 2]);
+            }
+        }
+    });
+}
+
+void FastOps::rmsnorm(Tensor out, Tensor x, const Vector& weight, float eps) {
+    check_rmsnorm(out, x, weight);
+    const auto* w = static_cast<const float*>(weight.buffer->data());
+    const std::int64_t out_row = out.stride[0] * std::int64_t(size_of(out.dtype));
+    over_rows(x.dim(0), weight.size, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t t = begin; t < end; ++t)
+            rows_.rmsnorm(static_cast<char*>(out.data) + t * out_row, out.dtype,
+                          x.as<float>() + t * x.stride[0], w, weight.size, eps);
+    });
+}
+
+void FastOps::rope_angles(Tensor cos_sin, Tensor positions, const Vector& inv_freq, float factor) {
+    check_rope_angles(cos_sin, positions, inv_freq);
+    const auto* frequency = static_cast<const float*>(inv_freq.buffer->data());
+    const std::int64_t half = inv_freq.size;
+    // A sine costs about as much as 16 of the values that other rows count.
+    over_rows(positions.dim(0), half * 32, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t t = begin; t < end; ++t) {
+            float* to = cos_sin.as<float>() + 2 * t * half;
+            for (std::int64_t d = 0; d < half; ++d) {
+                const float angle = float(positions.as<int>()[t]) * frequency[d];
+                to[d] = std::cos(angle) * factor;
+                to[half + d] = std::sin(angle) * factor;
+            }
+        }
+    });
+}
+
+void FastOps::qk_norm_rope_store_kv(Tensor qkv,
+                                    const KvCache& kv,
+                                    Tensor cos_sin,
+                                    const Vector& q_norm,
+                                    const Vector& k_norm,
+                                    float eps,
+                                    const Batch& batch,
+                                    const AttentionShape& shape) {
+    check_store_kv(qkv, kv, cos_sin, q_norm, k_norm, batch, shape, act());
+    const int head_dim = shape.head_dim, half = shape.rotary_dim / 2;
+    const auto* q_weight = q_norm ? static_cast<const float*>(q_norm.buffer->data()) : nullptr;
+    const auto* k_weight = k_norm ? static_cast<const float*>(k_norm.buffer->data()) : nullptr;
+    const auto turn = [&](float* head, const float* weight, const float* angles) {
+        if (weight) rows_.rmsnorm(head, DType::f32, head, weight, head_dim, eps);
+        rows_.rotate(head, angles, angles + half, half);
+    };
+    over_rows(qkv.dim(0), shape.qkv_width(), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t t = begin; t < end; ++t) {
+            const float* angles = cos_sin.as<float>() + t * shape.rotary_dim;
+            const int slot = batch.slots.as<int>()[t];
+            float* q = qkv.as<float>() + t * qkv.stride[0];
+            float* k = q + shape.q_width();
+            const float* v = k + std::int64_t(shape.n_kv_heads) * head_dim;
+            for (int h = 0; h < shape.n_heads; ++h) turn(q + std::int64_t(h) * head_dim, q_weight, angles);
+            for (int h = 0; h < shape.n_kv_heads; ++h, k += head_dim, v += head_dim) {
+                turn(k, k_weight, angles);
+                const std::int64_t block =
+                    block_offset(kv.k, slot / kPageSize, h) * std::int64_t(size_of(act()));
+                rows_.store_kv(static_cast<char*>(kv.k.data) + block, static_cast<char*>(kv.v.data) + block,
+                               act(), k, v, slot % kPageSize, head_dim);
+            }
+        }
+    });
+}
+
+void FastOps::gather_rows(Tensor out, Tensor x, Tensor rows) {
+    check_gather_rows(out, x, rows);
+    for (std::int64_t i = 0; i < rows.dim(0); ++i)
+        std::memmove(out.as<float>() + i * out.stride[0], x.as<float>() + rows.as<int>()[i] * x.stride[0],
+                     std::size_t(x.dim(1)) * sizeof(float));
+}
+
+}  // namespace
+
+std::unique_ptr<Ops> make_fast_ops(Compute compute, int threads, Isa isa) {
+    return std::make_unique<FastOps>(compute, threads, isa);
+}
 
 }  // namespace llmgen::cpu

@@ -8,7 +8,7 @@ namespace {
 
 class ReferenceOps final : public CpuBase {
 public:
-    explicit ReferenceOps(Compute compute) : CpuBase(compute, 1) {}
+    explicit ReferenceOps(Compute compute) : CpuBase(compute, 1, "plain loops") {}
 
     void reserve(const AttentionShape&, int, int, int) override {}
     void embed(Tensor x, const Weight& table, Tensor ids) override {

@@ -1,0 +1,65 @@
+// The inner loops of attention: up to 12 query rows against one block of 128 keys (8 pages).
+//
+//   scores [R][128] = q [R][head_dim] times the keys' blocks      (as a panel of 16 outputs a page)
+//   p      [R][128] = exp(scale · scores - max), 0 where not seen
+//   out    [R][head_dim] = p times the values' blocks
+//
+// Blocks of 128 begin at multiples of 128 keys whatever the query, each sum runs over the keys or channels in
+// order, and blocks are merged in order: so a row's result is the same bit for bit in a prefill, a chunk or a
+// decode step, split over threads or not.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "ops/batch.h"
+#include "ops/cpu/isa.h"
+
+namespace llmgen::cpu {
+
+inline constexpr int kKeyBlock = 128;
+inline constexpr int kBlockPages = kKeyBlock / kPageSize;
+inline constexpr int kMaxQueryRows = 12;
+
+/// The pages of one block: pointers to this head's keys or values in each.
+using PageBlocks = std::array<const void*, kBlockPages>;
+
+/// scores [R][128] for pages begin to end - 1. q is packed with the rows innermost as linear_kernels.h has
+/// it.
+using ScoresKernel =
+    void (*)(float* scores, const void* q, const PageBlocks& keys, int begin, int end, int head_dim);
+/// out [R][head_dim] = p [R][128] (f32 or bf16 by p_type) times the values of keys begin to end - 1 (begin:
+/// the first of a page). What lies behind `end` in its page is never used: it may be NaN.
+using ValuesKernel =
+    void (*)(float* out, const void* p, const PageBlocks& values, int begin, int end, int head_dim);
+
+struct AttentionKernels {
+    DType q_type = DType::f32;
+    DType p_type = DType::f32;
+    std::array<ScoresKernel, kMaxQueryRows + 1> scores = {};  // by rows; null where there is none
+    std::array<ValuesKernel, kMaxQueryRows + 1> values = {};
+    int max_rows = 0;
+
+    /// p from one row's scores over the keys it sees, begin to end - 1 of the block; returns max and sum.
+    struct Softmax {
+        float max, sum;
+    };
+    Softmax (*softmax)(void* p, DType p_type, const float* scores, int begin, int end, float scale);
+    /// total = total · a + part · b
+    void (*merge)(float* total, float a, const float* part, float b, int n);
+    /// out = total · factor, in out's type.
+    void (*finish)(void* out, DType type, const float* total, float factor, int n);
+
+    /// The smallest tile that holds `rows` (at most max_rows) rows.
+    int tile_rows(int rows) const {
+        while (!scores[std::size_t(rows)]) ++rows;
+        return rows;
+    }
+};
+
+AttentionKernels attention_kernels(DType act, Isa isa);
+/// Replaces the two products by bf16 dot products.
+void use_avx512bf16(AttentionKernels& kernels);
+
+}  // namespace llmgen::cpu

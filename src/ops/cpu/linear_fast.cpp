@@ -1,0 +1,181 @@
+// GEMV and GEMM are the same loop: for each panel of 32 outputs, all tiles of rows. With one row a thread
+// streams its panels from memory once, in order; with many, the panel stays in the nearest cache while the
+// packed rows pass by from L2, 4 bytes a cycle.
+#include "ops/cpu/linear_fast.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "ops/cpu/element.h"
+#include "ops/cpu/packed_weight.h"
+
+namespace llmgen::cpu {
+namespace {
+
+// Packed rows beyond this are cut into blocks, each of which passes all panels: they must not fall out of the
+// shared cache between two panels.
+constexpr std::int64_t kBlockBytes = std::int64_t(2) << 20;
+// Below this many multiply-adds a second thread costs more than it brings (a fork is 1 to 2 µs).
+constexpr std::int64_t kSerialWork = 50000;
+
+template <typename Out, typename In>
+Out converted(In value) {
+    if constexpr (std::is_same_v<Out, In>)
+        return value;
+    else if constexpr (std::is_same_v<Out, float>)
+        return to_f32(value);
+    else
+        return to_bf16(value);
+}
+
+/// Rows into the tile's order, [depth / group][rows][group]; inputs beyond `in` are zeros.
+template <typename Out, typename In, int kGroup>
+void pack_rows(void* packed, const Tensor& x, std::int64_t first, int rows, std::int64_t depth) {
+    const std::int64_t in = x.dim(1);
+    const In* source = x.as<In>() + first * x.stride[0];
+    Out* to = static_cast<Out*>(packed);
+    for (std::int64_t i = 0; i < depth; i += kGroup)
+        for (int r = 0; r < rows; ++r)
+            for (int g = 0; g < kGroup; ++g)
+                *to++ = i + g < in ? converted<Out>(source[r * x.stride[0] + i + g]) : Out{};
+}
+
+void pack_tile(void* packed, DType type, const Tensor& x, std::int64_t first, int rows, std::int64_t depth) {
+    if (type == DType::bf16)
+        pack_rows<bf16, bf16, 2>(packed, x, first, rows, depth);
+    else if (x.dtype == DType::bf16)
+        pack_rows<float, bf16, 1>(packed, x, first, rows, depth);
+    else
+        pack_rows<float, float, 1>(packed, x, first, rows, depth);
+}
+
+}  // namespace
+
+/// One product, as all threads see it.
+struct LinearRunner::Job {
+    TileOutput::Kind kind;
+    const Tensor& out;
+    const Tensor& x;
+    const PanelWeight& w;
+    const LinearKernels& kernels;
+    const float* bias;
+    const char* packed;  // row r of the packed x begins at r * row_bytes
+    std::int64_t row_bytes;
+    std::int64_t n_panels;  // of outputs; for swiglu those of one half
+    std::int64_t block_rows;
+    std::int64_t n_blocks;
+
+    std::int64_t n_rows() const { return x.dim(0); }
+    const void* panel(std::int64_t index) const {
+        return static_cast<const char*>(w.memory.data) +
+               index * w.panel_size() * std::int64_t(size_of(w.dtype));
+    }
+};
+
+LinearRunner::LinearRunner(DType act, Isa isa, int threads)
+    : threads_(threads),
+      bf16_weights_(linear_kernels(DType::bf16, act, isa)),
+      f32_weights_(linear_kernels(DType::f32, act, isa)),
+      finish_(finish_tile(isa)) {}
+
+void LinearRunner::run(TileOutput::Kind kind, const Tensor& out, const Tensor& x, const Weight& weight) {
+    const PanelWeight& w = panels_of(weight);
+    const LinearKernels& kernels = w.dtype == DType::bf16 ? bf16_weights_ : f32_weights_;
+    const std::int64_t n_rows = x.dim(0), outputs = kind == TileOutput::Kind::swiglu ? w.out / 2 : w.out;
+    if (n_rows == 0 || outputs == 0) return;
+    Job job{kind, out, x, w, kernels, nullptr, nullptr, 0, 0, 0, 0};
+    if (weight.bias) job.bias = static_cast<const float*>(weight.bias->data());
+    job.row_bytes = w.depth() * std::int64_t(size_of(kernels.x_type));
+    job.n_panels = (outputs + kPanel - 1) / kPanel;
+
+    const int threads = n_rows * w.out * w.in < kSerialWork ? 1 : threads_;
+    const int tile = kernels.tile_rows(n_rows);
+    const std::int64_t n_tiles = (n_rows + tile - 1) / tile;
+    // Blocks of rows: small enough for the cache, and enough of them that every thread has work.
+    std::int64_t block_tiles = std::max<std::int64_t>(1, kBlockBytes / (job.row_bytes * tile));
+    const std::int64_t wanted = (2 * threads + job.n_panels - 1) / job.n_panels;
+    block_tiles = std::min(block_tiles, std::max<std::int64_t>(1, n_tiles / wanted));
+    job.block_rows = block_tiles * tile;
+    job.n_blocks = (n_rows + job.block_rows - 1) / job.block_rows;
+
+    const bool in_place = n_rows == 1 && x.dtype == kernels.x_type && w.depth() == w.in;
+    char* packed = in_place ? nullptr : static_cast<char*>(packed_.get(std::size_t(n_rows * job.row_bytes)));
+    job.packed = in_place ? static_cast<const char*>(x.data) : packed;
+
+    const auto pack_share = [&](std::int64_t self, std::int64_t team) {
+        for (std::int64_t t = n_tiles * self / team; t < n_tiles * (self + 1) / team; ++t)
+            for (std::int64_t row = t * tile, end = std::min(row + tile, n_rows); row < end;) {
+                const int rows = kernels.tile_rows(end - row);
+                pack_tile(packed + row * job.row_bytes, kernels.x_type, x, row, rows, w.depth());
+                row += rows;
+            }
+    };
+    const std::int64_t n_units = job.n_blocks * job.n_panels;
+    if (threads == 1) {
+        if (!in_place) pack_share(0, 1);
+        return run_units(job, 0, n_units);
+    }
+#pragma omp parallel num_threads(threads)
+    {
+        const std::int64_t team = omp_get_num_threads(), self = omp_get_thread_num();
+        if (!in_place) {
+            pack_share(self, team);
+#pragma omp barrier
+        }
+        run_units(job, n_units * self / team, n_units * (self + 1) / team);
+    }
+}
+
+void LinearRunner::run_units(const Job& job, std::int64_t begin, std::int64_t end) const {
+    for (std::int64_t unit = begin; unit < end; ++unit) {
+        const std::int64_t first = unit / job.n_panels * job.block_rows;
+        run_panel(job, unit % job.n_panels, int(first), int(std::min(first + job.block_rows, job.n_rows())));
+    }
+}
+
+void LinearRunner::run_panel(const Job& job, std::int64_t panel, int row, int row_end) const {
+    alignas(64) float sums[kMaxTileRows * kPanel], up[kMaxTileRows * kPanel],
+        straddling[2][kMaxTileRows * kPanel];
+    const std::int64_t first = panel * kPanel, depth = job.w.depth();
+    const bool swiglu = job.kind == TileOutput::Kind::swiglu;
+    const std::int64_t half = job.w.out / 2, outputs = swiglu ? half : job.w.out;
+    const int shift = int(half % kPanel);  // where in its panel the up projection begins
+    TileOutput tile;
+    tile.kind = job.kind;
+    tile.type = job.out.dtype;
+    tile.stride = job.out.stride[0];
+    tile.width = int(std::min<std::int64_t>(kPanel, outputs - first));
+    // The bias is padded to whole panels, and the up projection's lies inside it: copy what exists.
+    alignas(64) float up_bias[kPanel] = {};
+    if (job.bias) {
+        tile.bias = job.bias + first;
+        if (swiglu) {
+            std::copy_n(job.bias + half + first, tile.width, up_bias);
+            tile.up_bias = up_bias;
+        }
+    }
+    while (row < row_end) {
+        const int rows = job.kernels.tile_rows(row_end - row);
+        const TileKernel kernel = job.kernels.tile[std::size_t(rows)];
+        const void* x = job.packed + row * job.row_bytes;
+        kernel(sums, job.panel(panel), x, depth);
+        if (swiglu && shift == 0) kernel(up, job.panel((half + first) / kPanel), x, depth);
+        if (swiglu && shift != 0) {  // the 32 up outputs lie in two panels
+            const std::int64_t up_panel = (half + first) / kPanel;
+            kernel(straddling[0], job.panel(up_panel), x, depth);
+            if (up_panel + 1 < job.w.n_panels()) kernel(straddling[1], job.panel(up_panel + 1), x, depth);
+            for (int r = 0; r < rows; ++r)
+                for (int i = 0; i < tile.width; ++i)
+                    up[r * kPanel + i] = straddling[(shift + i) / kPanel][r * kPanel + (shift + i) % kPanel];
+        }
+        tile.rows = rows;
+        tile.data =
+            static_cast<char*>(job.out.data) + (row * tile.stride + first) * std::int64_t(size_of(tile.type));
+        finish_(tile, sums, up);
+        row += rows;
+    }
+}
+
+}  // namespace llmgen::cpu

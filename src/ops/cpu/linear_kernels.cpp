@@ -1,0 +1,146 @@
+// Tile kernels and epilogues for every instruction set that Highway knows.
+#include "ops/cpu/linear_kernels.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/cpu/linear_kernels.cpp"
+#include <hwy/foreach_target.h>
+// After foreach_target.
+#include "ops/cpu/simd-inl.h"
+#include "ops/cpu/simd.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace llmgen::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+constexpr int kVectors = kPanel / kLanes;  // of one panel row
+// Rows a tile: accumulators + weights + one broadcast must fit the registers (32, 16, 16).
+constexpr int kTileRows = kLanes == 16 ? 12 : kLanes == 8 ? 3 : kLanes == 4 ? 1 : 1;
+
+template <int kRows>
+HWY_INLINE void accumulate(F32 (&acc)[kRows][kVectors],
+                           const F32 (&w)[kVectors],
+                           const float* HWY_RESTRICT x) {
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+        const F32 xr = hn::Set(DF32(), x[r]);
+#pragma GCC unroll 32
+        for (int v = 0; v < kVectors; ++v) acc[r][v] = hn::MulAdd(w[v], xr, acc[r][v]);
+    }
+}
+
+template <int kRows>
+void tile_f32(float* sums, const void* panel, const void* x_packed, std::int64_t depth) {
+    const DF32 d;
+    const auto* HWY_RESTRICT weight = static_cast<const float*>(panel);
+    const auto* HWY_RESTRICT x = static_cast<const float*>(x_packed);
+    F32 acc[kRows][kVectors];
+    for (auto& row : acc)
+        for (auto& a : row) a = hn::Zero(d);
+    for (std::int64_t i = 0; i < depth; ++i, weight += kPanel, x += kRows) {
+        if (kRows <= 2) prefetch_stream(weight);
+        F32 w[kVectors];
+#pragma GCC unroll 32
+        for (int v = 0; v < kVectors; ++v) w[v] = hn::LoadU(d, weight + v * kLanes);
+        accumulate<kRows>(acc, w, x);
+    }
+    for (int r = 0; r < kRows; ++r)
+        for (int v = 0; v < kVectors; ++v) hn::StoreU(acc[r][v], d, sums + r * kPanel + v * kLanes);
+}
+
+template <int kRows>
+void tile_bf16(float* sums, const void* panel, const void* x_packed, std::int64_t depth) {
+    const DF32 d;
+    const DU32 du;
+    const auto* HWY_RESTRICT weight = static_cast<const std::uint32_t*>(panel);  // pairs of bf16
+    const auto* HWY_RESTRICT x = static_cast<const float*>(x_packed);
+    F32 acc[kRows][kVectors];
+    for (auto& row : acc)
+        for (auto& a : row) a = hn::Zero(d);
+    for (std::int64_t i = 0; i < depth; i += 2, weight += kPanel, x += 2 * kRows) {
+        if (kRows <= 2) prefetch_stream(weight);
+        F32 even[kVectors], odd[kVectors];
+#pragma GCC unroll 32
+        for (int v = 0; v < kVectors; ++v) {
+            const auto pair = hn::LoadU(du, weight + v * kLanes);
+            even[v] = low_bf16(pair);
+            odd[v] = high_bf16(pair);
+        }
+        accumulate<kRows>(acc, even, x);
+        accumulate<kRows>(acc, odd, x + kRows);
+    }
+    for (int r = 0; r < kRows; ++r)
+        for (int v = 0; v < kVectors; ++v) hn::StoreU(acc[r][v], d, sums + r * kPanel + v * kLanes);
+}
+
+template <int kRows>
+void add_tiles(LinearKernels& kernels, bool bf16_weight) {
+    if constexpr (kRows <= kTileRows)
+        kernels.tile[kRows] = bf16_weight ? &tile_bf16<kRows> : &tile_f32<kRows>;
+}
+
+LinearKernels make_kernels(bool bf16_weight) {
+    LinearKernels kernels;
+    add_tiles<1>(kernels, bf16_weight);
+    add_tiles<2>(kernels, bf16_weight);
+    add_tiles<3>(kernels, bf16_weight);
+    add_tiles<4>(kernels, bf16_weight);
+    add_tiles<6>(kernels, bf16_weight);
+    add_tiles<8>(kernels, bf16_weight);
+    add_tiles<12>(kernels, bf16_weight);
+    return kernels;
+}
+
+/// 32 finished values to `out`, of which `width` exist.
+HWY_INLINE void store_row(const TileOutput& out, int row, const float* values) {
+    if (out.type == DType::f32) {
+        float* to = static_cast<float*>(out.data) + row * out.stride;
+        for (int i = 0; i + kLanes <= out.width; i += kLanes)
+            hn::StoreU(hn::LoadU(DF32(), values + i), DF32(), to + i);
+        for (int i = out.width / kLanes * kLanes; i < out.width; ++i) to[i] = values[i];
+    } else {
+        bf16* to = static_cast<bf16*>(out.data) + row * out.stride;
+        store_bf16(to, values, out.width);
+    }
+}
+
+void finish(const TileOutput& out, const float* sums, const float* up) {
+    const DF32 d;
+    alignas(64) float values[kPanel];
+    for (int r = 0; r < out.rows; ++r, sums += kPanel) {
+        for (int i = 0; i < kPanel; i += kLanes) {
+            F32 s = hn::LoadU(d, sums + i);
+            if (out.bias) s = hn::Add(s, hn::LoadU(d, out.bias + i));
+            if (out.kind == TileOutput::Kind::swiglu) {
+                F32 u = hn::LoadU(d, up + r * kPanel + i);
+                if (out.up_bias) u = hn::Add(u, hn::LoadU(d, out.up_bias + i));
+                s = hn::Mul(silu(s), u);
+            }
+            hn::StoreU(s, d, values + i);
+        }
+        if (out.kind == TileOutput::Kind::add) {
+            const float* x = static_cast<const float*>(out.data) + r * out.stride;
+            for (int i = 0; i < out.width; ++i) values[i] += x[i];
+        }
+        store_row(out, r, values);
+    }
+}
+
+}  // namespace llmgen::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace llmgen::cpu {
+
+HWY_EXPORT(make_kernels);
+HWY_EXPORT(finish);
+
+LinearKernels linear_kernels(DType weight, DType act, Isa isa) {
+    if (weight == DType::bf16 && act == DType::bf16 && isa >= Isa::avx512_bf16)
+        return linear_kernels_avx512bf16();
+    return HWY_DISPATCH_TABLE(make_kernels)[target_index(isa)](weight == DType::bf16);
+}
+
+FinishTile finish_tile(Isa isa) { return HWY_DISPATCH_TABLE(finish)[target_index(isa)]; }
+
+}  // namespace llmgen::cpu
+#endif

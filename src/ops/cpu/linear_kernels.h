@@ -1,0 +1,57 @@
+// The inner loops of the matrix products: one tile of up to 12 rows times one panel of 32 outputs. The caller
+// (linear_fast.cpp) cuts the work into tiles; a kernel only multiplies.
+//
+// x of a tile of R rows is packed with the rows innermost, so that the kernel reads one stream:
+//   f32    [depth][R]
+//   bf16   [depth / 2][R][2]        for kernels on bf16 dot products
+// One row needs no packing.
+//
+// Every sum is one chain acc = fma(w, x, acc) over the inputs in order (bf16 dot products: pair by pair), so
+// a row's result does not depend on R.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "ops/cpu/isa.h"
+#include "ops/cpu/packed_weight.h"
+
+namespace llmgen::cpu {
+
+inline constexpr int kMaxTileRows = 12;
+
+/// sums [R][32] = x [R][depth] times the panel.
+using TileKernel = void (*)(float* sums, const void* panel, const void* x, std::int64_t depth);
+
+struct LinearKernels {
+    DType x_type = DType::f32;                           // of the packed x
+    std::array<TileKernel, kMaxTileRows + 1> tile = {};  // by rows; null where there is none
+    /// The largest tile of at most `rows` rows.
+    int tile_rows(std::int64_t rows) const {
+        int r = rows < kMaxTileRows ? int(rows) : kMaxTileRows;
+        while (!tile[std::size_t(r)]) --r;
+        return r;
+    }
+};
+
+/// Kernels for weights of a type when activations are of type `act`.
+LinearKernels linear_kernels(DType weight, DType act, Isa isa);
+LinearKernels linear_kernels_avx512bf16();
+
+/// What becomes of a tile's sums [rows][32]. Bias pointers are 32 wide or null.
+struct TileOutput {
+    enum class Kind { store, add, swiglu } kind = Kind::store;
+    DType type = DType::f32;
+    void* data = nullptr;     // row 0, first output of the panel
+    std::int64_t stride = 0;  // elements between rows
+    int rows = 0;
+    int width = 0;  // outputs of this panel that exist
+    const float* bias = nullptr;
+    const float* up_bias = nullptr;  // swiglu: of the up projection
+};
+/// `up` [rows][32]: the up projection's sums for swiglu, else null.
+using FinishTile = void (*)(const TileOutput& out, const float* sums, const float* up);
+FinishTile finish_tile(Isa isa);
+
+}  // namespace llmgen::cpu

@@ -1,0 +1,107 @@
+// Row loops for every instruction set that Highway knows.
+#include "ops/cpu/row_kernels.h"
+
+#include <cmath>
+
+#include "ops/batch.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/cpu/row_kernels.cpp"
+#include <hwy/foreach_target.h>
+// After foreach_target.
+#include "ops/cpu/simd-inl.h"
+#include "ops/cpu/simd.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace llmgen::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// In f64: a sum of 8192 squares in f32 would already cost more than the 2 ulp that the contract grants.
+double sum_of_squares(const float* x, std::int64_t n) {
+    using DF64 = hn::CappedTag<double, 8>;
+    const DF64 d;
+    const hn::Rebind<float, DF64> half;
+    constexpr int kStep = int(hn::MaxLanes(DF64()));
+    auto sum0 = hn::Zero(d), sum1 = hn::Zero(d);
+    std::int64_t i = 0;
+    for (; i + 2 * kStep <= n; i += 2 * kStep) {
+        const auto a = hn::PromoteTo(d, hn::LoadU(half, x + i)),
+                   b = hn::PromoteTo(d, hn::LoadU(half, x + i + kStep));
+        sum0 = hn::MulAdd(a, a, sum0);
+        sum1 = hn::MulAdd(b, b, sum1);
+    }
+    double sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(sum0, sum1)));
+    for (; i < n; ++i) sum += double(x[i]) * x[i];
+    return sum;
+}
+
+void rmsnorm(void* out, DType type, const float* x, const float* weight, std::int64_t n, float eps) {
+    const DF32 d;
+    const auto scale = float(1 / std::sqrt(sum_of_squares(x, n) / double(n) + eps));
+    const F32 s = hn::Set(d, scale);
+    std::int64_t i = 0;
+    if (type == DType::f32) {
+        auto* to = static_cast<float*>(out);
+        for (; i + kLanes <= n; i += kLanes)
+            hn::StoreU(hn::Mul(hn::Mul(hn::LoadU(d, x + i), s), hn::LoadU(d, weight + i)), d, to + i);
+        for (; i < n; ++i) to[i] = x[i] * scale * weight[i];
+        return;
+    }
+    auto* to = static_cast<bf16*>(out);
+    for (; i + kLanes <= n; i += kLanes) {
+        const F32 rounded = low_bf16(round_bf16(hn::Mul(hn::LoadU(d, x + i), s)));
+        store_bf16(to + i, hn::Mul(rounded, hn::LoadU(d, weight + i)));
+    }
+    for (; i < n; ++i) to[i] = to_bf16(to_f32(to_bf16(x[i] * scale)) * weight[i]);
+}
+
+void rotate(float* head, const float* cos, const float* sin, int half) {
+    const DF32 d;
+    int i = 0;
+    for (; i + kLanes <= half; i += kLanes) {
+        const F32 a = hn::LoadU(d, head + i), b = hn::LoadU(d, head + half + i);
+        const F32 c = hn::LoadU(d, cos + i), s = hn::LoadU(d, sin + i);
+        hn::StoreU(hn::Sub(hn::Mul(a, c), hn::Mul(b, s)), d, head + i);
+        hn::StoreU(hn::Add(hn::Mul(b, c), hn::Mul(a, s)), d, head + half + i);
+    }
+    for (; i < half; ++i) {
+        const float a = head[i], b = head[half + i];
+        head[i] = a * cos[i] - b * sin[i];
+        head[half + i] = b * cos[i] + a * sin[i];
+    }
+}
+
+void store_kv(
+    void* k_block, void* v_block, DType type, const float* k, const float* v, int row, int head_dim) {
+    if (type == DType::f32) {
+        auto* to_k = static_cast<float*>(k_block) + row;
+        auto* to_v = static_cast<float*>(v_block) + std::int64_t(row) * head_dim;
+        for (int i = 0; i < head_dim; ++i) to_k[i * kPageSize] = k[i];
+        for (int i = 0; i < head_dim; ++i) to_v[i] = v[i];
+        return;
+    }
+    alignas(64) bf16 rounded[512];
+    auto* to_k = static_cast<bf16*>(k_block) + 2 * row;
+    auto* to_v = static_cast<bf16*>(v_block) + std::int64_t(row / 2) * 2 * head_dim + row % 2;
+    for (int begin = 0; begin < head_dim; begin += 512) {  // an even number: pairs stay together
+        const int n = head_dim - begin < 512 ? head_dim - begin : 512;
+        store_bf16(rounded, k + begin, n);
+        for (int i = 0; i < n; i += 2) {
+            to_k[(begin + i) * kPageSize] = rounded[i];
+            to_k[(begin + i) * kPageSize + 1] = rounded[i + 1];
+        }
+        store_bf16(rounded, v + begin, n);
+        for (int i = 0; i < n; ++i) to_v[2 * (begin + i)] = rounded[i];
+    }
+}
+
+RowKernels make_row_kernels() { return {&rmsnorm, &rotate, &store_kv}; }
+
+}  // namespace llmgen::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace llmgen::cpu {
+HWY_EXPORT(make_row_kernels);
+RowKernels row_kernels(Isa isa) { return HWY_DISPATCH_TABLE(make_row_kernels)[target_index(isa)](); }
+}  // namespace llmgen::cpu
+#endif

@@ -1,0 +1,23 @@
+// SIMD loops over single rows: norms, rotations and their way into the cache.
+#pragma once
+
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "ops/cpu/isa.h"
+
+namespace llmgen::cpu {
+
+struct RowKernels {
+    /// Contract: Ops::rmsnorm, one row; out f32 or bf16 by `type`.
+    void (*rmsnorm)(void* out, DType type, const float* x, const float* weight, std::int64_t n, float eps);
+    /// (a, b) → (a cos - b sin, b cos + a sin) over the pairs (d, d + half).
+    void (*rotate)(float* head, const float* cos, const float* sin, int half);
+    /// One token's key and value of one head into rows of their page's blocks (kv_layout.h).
+    void (*store_kv)(
+        void* k_block, void* v_block, DType type, const float* k, const float* v, int row, int head_dim);
+};
+
+RowKernels row_kernels(Isa isa);
+
+}  // namespace llmgen::cpu
