@@ -1,7 +1,7 @@
 // A checkpoint directory, opened for reading: config.json, generation_config.json and the tensors of
 // model.safetensors, or of the shards that model.safetensors.index.json names.
 //
-//   Checkpoint checkpoint = Checkpoint::open(directory, known_architectures());
+//   Checkpoint checkpoint = Checkpoint::open(directory, known);
 //   layer.output = checkpoint.tensor("model.layers.0.self_attn.o_proj.weight", {hidden_size, q_size});
 //   …
 //   checkpoint.check_all_consumed();   // what nobody asked for is an error: biases have been lost that way

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <tuple>
 #include <utility>
@@ -133,10 +131,14 @@ private:
         seen_ = {};
     }
     void begin_member(const std::string& name) {
-        place_ = name == "dtype" ? Place::type : name == "shape" ? Place::shape : Place::offsets;
-        if (name != "dtype" && name != "shape" && name != "data_offsets") {
-            place_ =
-                Place::tensor;  // a key that the format doesn't have yet: whatever it holds is passed over
+        if (name == "dtype") {
+            place_ = Place::type;
+        } else if (name == "shape") {
+            place_ = Place::shape;
+        } else if (name == "data_offsets") {
+            place_ = Place::offsets;
+        } else {  // a key that the format doesn't have yet: whatever it holds is passed over
+            place_ = Place::tensor;
             skip_ = true;
             skip_depth_ = depth_;
             return;
