@@ -1,0 +1,85 @@
+#include "ops/cpu/bandwidth.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "ops/cpu/linear_kernels.h"
+#include "ops/cpu/memory.h"
+
+namespace llmgen {
+namespace {
+
+double seconds() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::uint64_t sum_of(const std::uint64_t* data, std::size_t n) {
+    std::uint64_t sum[8] = {};
+    for (std::size_t i = 0; i + 8 <= n; i += 8)
+        for (std::size_t j = 0; j < 8; ++j) sum[j] += data[i + j];
+    return sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7];
+}
+
+}  // namespace
+
+double measure_read_bandwidth(int threads) {
+    const std::size_t bytes =
+        std::min(std::size_t(512) << 20, cpu::memory_status().available / 4) / 4096 * 4096;
+    cpu::Arena arena;
+    const cpu::Arena::Piece memory = arena.allocate(bytes);
+    auto* data = static_cast<std::uint64_t*>(memory.data);
+    const std::size_t n = bytes / sizeof(std::uint64_t);
+    std::atomic<std::uint64_t> sink = 0;
+    double best = 0;
+    for (int pass = 0; pass < 6; ++pass) {
+        const double start = seconds();
+#pragma omp parallel num_threads(threads)
+        {
+            const std::size_t team = std::size_t(omp_get_num_threads()),
+                              self = std::size_t(omp_get_thread_num());
+            const std::size_t begin = n / team * self, end = self + 1 == team ? n : n / team * (self + 1);
+            if (pass == 0)
+                std::memset(data + begin, 1, (end - begin) * sizeof(std::uint64_t));
+            else
+                sink += sum_of(data + begin, end - begin);
+        }
+        if (pass > 0) best = std::max(best, double(bytes) / (seconds() - start));
+    }
+    return best;
+}
+
+double measure_matmul_peak(int threads, Compute compute) {
+    constexpr std::int64_t kDepth = 256;
+    const DType act = activation_type(compute);
+    const cpu::LinearKernels kernels = cpu::linear_kernels(act, act, cpu::best_isa());
+    const int rows = kernels.tile_rows(cpu::kMaxTileRows);
+    double total = 0;
+#pragma omp parallel num_threads(threads) reduction(+ : total)
+    {
+        // Ones: values that overflow or are denormal could run slower.
+        const std::vector<float> ones(std::size_t(kDepth * std::max(cpu::kPanel, rows)), 1.0f);
+        std::vector<bf16> halves(ones.size(), to_bf16(1.0f));
+        std::vector<float> sums(std::size_t(rows * cpu::kPanel));
+        const auto pick = [&](DType type) {
+            return type == DType::bf16 ? static_cast<const void*>(halves.data()) : ones.data();
+        };
+        double best = 0;
+        for (int pass = 0; pass < 20; ++pass) {
+            constexpr int kRuns = 200;
+            const double start = seconds();
+            for (int run = 0; run < kRuns; ++run)
+                kernels.tile[std::size_t(rows)](sums.data(), pick(act), pick(kernels.x_type), kDepth);
+            best = std::max(best, 2.0 * rows * cpu::kPanel * double(kDepth) * kRuns / (seconds() - start));
+        }
+        total += best;
+    }
+    return total;
+}
+
+}  // namespace llmgen

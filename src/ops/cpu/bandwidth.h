@@ -1,0 +1,16 @@
+// The machine's limits, measured: what a step's bytes and multiply-adds are held against.
+#pragma once
+
+#include "ops/ops.h"
+
+namespace llmgen {
+
+/// Bytes a second that `threads` threads read from memory in a plain loop (best of several passes over 512
+/// MiB on huge pages, or over a quarter of what is free if that is less). Takes about 0.3 s.
+double measure_read_bandwidth(int threads);
+
+/// Floating-point operations a second (a multiply-add is two) of the matrix kernels on data in the nearest
+/// cache, over `threads` threads. Takes about 0.1 s.
+double measure_matmul_peak(int threads, Compute compute);
+
+}  // namespace llmgen
