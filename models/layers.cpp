@@ -34,11 +34,11 @@ AttentionShape Decoder::shape_of(int layer) const {
 // The frequencies are made once. Two kinds of scaling change theirs with the length: `dynamic` past
 // max_position_embeddings, which no context reaches here, and `longrope` past the length it was trained at,
 // where every key already stored would have to turn again.
-int Decoder::context_limit() const {
-    const RopeConfig& rope = config_.rope;
+int context_limit(const ModelConfig& config) {
+    const RopeConfig& rope = config.rope;
     if (rope.type == RopeType::longrope && rope.original_max_position > 0)
-        return std::min(config_.max_position_embeddings, rope.original_max_position);
-    return config_.max_position_embeddings;
+        return std::min(config.max_position_embeddings, rope.original_max_position);
+    return config.max_position_embeddings;
 }
 
 std::size_t Decoder::weight_bytes() const {

@@ -64,7 +64,6 @@ public:
     void set_kv(std::vector<KvCache> layers) final;
     int n_layers() const final { return int(layers_.size()); }
     int vocab_size() const final { return config_.vocab_size; }
-    int context_limit() const final;
     AttentionShape attention_shape() const final { return layers_.front().attention.shape; }
     std::size_t weight_bytes() const final;
     std::size_t parameters() const final { return parameters_; }

@@ -3,7 +3,7 @@
 
 #include <functional>
 #include <memory>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "ops/ops.h"
@@ -28,9 +28,6 @@ public:
 
     virtual int n_layers() const = 0;
     virtual int vocab_size() const = 0;
-    /// Positions that it can compute: max_position_embeddings, or fewer where its rope scaling would have to
-    /// change with the length.
-    virtual int context_limit() const = 0;
     virtual AttentionShape attention_shape() const = 0;
     /// Bytes of weights that one decode step must read: all but the embedding table, which is read only where
     /// the head is tied to it.
@@ -39,6 +36,10 @@ public:
     /// 2 × the values of the layers' matrices: the matmuls of a prompt token, output projection apart.
     virtual double prefill_flop_per_token() const = 0;
 };
+
+/// Positions that a model of this config can compute: max_position_embeddings, or fewer where its rope
+/// scaling would have to change with the length (longrope past the length it was trained at).
+int context_limit(const ModelConfig& config);
 
 using LoadProgress = std::function<void(double fraction)>;
 
@@ -51,6 +52,6 @@ std::unique_ptr<Model> load_model(Checkpoint& checkpoint, Ops& ops, const LoadPr
 std::unique_ptr<Model> dummy_model(const ModelConfig& config, Ops& ops, const LoadProgress& progress = {});
 
 /// The architectures that load_model knows ("LlamaForCausalLM", …), as Checkpoint::open takes them.
-std::vector<std::string_view> known_architectures();
+std::vector<std::string> known_architectures();
 
 }  // namespace llmgen

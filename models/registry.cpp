@@ -42,9 +42,9 @@ std::unique_ptr<Model> dummy_model(const ModelConfig& config, Ops& ops, const Lo
     return make(config, loader);
 }
 
-std::vector<std::string_view> known_architectures() {
-    std::vector<std::string_view> names;
-    for (const Entry& entry : kModels) names.push_back(entry.architecture);
+std::vector<std::string> known_architectures() {
+    std::vector<std::string> names;
+    for (const Entry& entry : kModels) names.emplace_back(entry.architecture);
     return names;
 }
 

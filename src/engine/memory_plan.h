@@ -1,0 +1,39 @@
+// How much context fits: decided from numbers, before anything is loaded.
+//
+//   bytes per token = 2 (k, v) × layers × kv heads × head_dim × size of the activation type
+//   free - weights - activations = what keys and values can have
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "llmgen/llmgen.h"
+#include "models/model.h"
+
+namespace llmgen {
+
+struct MemoryNeeds {
+    std::size_t free_bytes = 0;       // of the device, before the weights are loaded
+    std::size_t weight_bytes = 0;     // as they will lie in memory
+    std::size_t bytes_per_token = 0;  // of keys and values, all layers
+    int model_context = 0;            // positions that the model can compute
+    bool host = true;                 // the device's memory is the machine's own, which others use too
+};
+
+struct MemoryPlan {
+    int max_context = 0;  // tokens of prompt and answer of one request
+    int n_pages = 0;
+    std::string note;  // where less context than the model's own fits; else empty
+};
+
+/// Throws Error with the numbers and the flags that would help, where what was asked for doesn't fit.
+MemoryPlan plan_memory(const MemoryNeeds& needs, const EngineOptions& options);
+
+std::size_t kv_bytes_per_token(const ModelConfig& config, Compute compute);
+/// Bytes of the config's matrices in the activation type: what the weights will take.
+std::size_t expected_weight_bytes(const ModelConfig& config, Compute compute);
+
+/// "1.5 GiB", "640 MiB": for messages.
+std::string in_units(std::size_t bytes);
+
+}  // namespace llmgen

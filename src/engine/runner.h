@@ -1,0 +1,57 @@
+// Runs one step's rows on the device: lays the batch out, uploads it, calls the model, brings the logits
+// back.
+//
+// Owns the memory that a step needs, all of it allocated once: the pages of keys and values, one buffer
+//   [layer][k | v][page][kv_head][kPageSize][head_dim]
+// and the batch's index tensors. The model and its backend are used from one thread at a time.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/scheduler.h"
+#include "models/model.h"
+
+namespace llmgen {
+
+struct RunnerLimits {
+    int max_tokens = 0;  // of a step
+    int max_seqs = 0;
+    int max_logits = 0;  // rows
+    int max_context = 0;
+    int n_pages = 0;
+};
+
+class Runner {
+public:
+    /// `model` lives longer than the runner and has its buffers sized here.
+    Runner(Model& model, Ops& ops, const RunnerLimits& limits);
+
+    /// Computes the rows; afterwards their sequences' keys and values are stored. Logits of each row's last
+    /// token where it samples, of all its tokens where the sequence wants them all.
+    void run(const Plan& plan);
+
+    /// Logits of the last run, [vocab] f32, in the order of its rows; may be overwritten.
+    int n_logits() const { return host_.n_logits(); }
+    std::span<float> logits(int i);
+    const HostBatch& batch() const { return host_; }
+
+private:
+    void lay_out(const Plan& plan);
+    Tensor upload(const Tensor& room,
+                  const std::vector<int>& values,
+                  std::initializer_list<std::int64_t> dims);
+    Tensor index_buffer(std::int64_t size);
+
+    Model& model_;
+    Ops& ops_;
+    RunnerLimits limits_;
+    HostBatch host_;
+    Batch room_;  // index tensors of the largest size
+    std::unique_ptr<Buffer> kv_;
+    std::vector<std::unique_ptr<Buffer>> buffers_;
+    std::vector<float> logits_;  // [max_logits, vocab]
+};
+
+}  // namespace llmgen

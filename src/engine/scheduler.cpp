@@ -1,0 +1,108 @@
+#include "engine/scheduler.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace llmgen {
+
+void Scheduler::add(Sequence& sequence) {
+    CHECK(sequence.n_prompt > 0 && int(sequence.tokens.size()) >= sequence.n_prompt);
+    CHECK(sequence.n_computed == 0 && sequence.pages.pages.empty());
+    CHECK(PagePool::pages_for(int(sequence.tokens.size())) <= pool_.total(), "{} tokens, {} pages in all",
+          sequence.tokens.size(), pool_.total());
+    CHECK(waiting_.insert(&sequence).second, "two sequences of arrival {}", sequence.arrival);
+}
+
+void Scheduler::remove(Sequence& sequence) {
+    if (waiting_.erase(&sequence) == 0) {
+        const auto at = std::ranges::find(running_, &sequence);
+        CHECK(at != running_.end(), "sequence {} is neither waiting nor running", sequence.arrival);
+        running_.erase(at);
+    }
+    pool_.release(sequence.pages);
+    std::erase_if(plan_.rows, [&](const PlanRow& row) { return row.sequence == &sequence; });
+}
+
+const Plan& Scheduler::next() {
+    plan_.rows.clear();
+    plan_.n_preempted = 0;
+    decode();
+    budget_ =
+        plan_.rows.empty() ? limits_.prefill_chunk : std::min(limits_.prefill_chunk, limits_.mixed_chunk);
+    all_logits_budget_ = limits_.all_logits_rows;
+    prefill();
+    while (budget_ > 0 && admit()) {
+    }
+    return plan_;
+}
+
+void Scheduler::decode() {
+    for (std::size_t i = 0; i < running_.size(); ++i) {  // running_ shrinks from its end
+        Sequence& sequence = *running_[i];
+        if (sequence.n_pending() != 1) continue;
+        bool fits = true;
+        while (!pool_.reserve(sequence.pages, int(sequence.tokens.size())) && fits) {
+            fits = running_.back() != &sequence;
+            preempt_worst();
+        }
+        if (fits) plan_.rows.push_back({&sequence, sequence.n_computed, 1});
+    }
+}
+
+void Scheduler::preempt_worst() {
+    Sequence& worst = *running_.back();
+    running_.pop_back();
+    pool_.release(worst.pages);
+    worst.n_computed = 0;
+    waiting_.insert(&worst);
+    ++plan_.n_preempted;
+}
+
+void Scheduler::prefill() {
+    for (Sequence* sequence : running_) {
+        if (budget_ <= 0) return;
+        if (sequence->n_pending() > 1) plan_prefill(*sequence);
+    }
+}
+
+void Scheduler::plan_prefill(Sequence& sequence) {
+    int n = std::min(sequence.n_pending(), budget_);
+    if (sequence.all_logits && sequence.n_computed < sequence.n_prompt) {
+        n = std::min(n, all_logits_budget_);
+        all_logits_budget_ -= n;
+    }
+    if (n <= 0) return;
+    budget_ -= n;
+    plan_.rows.push_back({&sequence, sequence.n_computed, n});
+}
+
+bool Scheduler::admit() {
+    if (waiting_.empty() || n_running() >= limits_.max_sequences || plan_.n_preempted > 0) return false;
+    Sequence& sequence = **waiting_.begin();
+    const int n_tokens = int(sequence.tokens.size());
+    const int cacheable = sequence.all_logits ? 0 : n_tokens - 1;  // one token at least is computed
+    const int n_found = pool_.attach(sequence.pages, sequence.tokens, cacheable);
+    const int missing = PagePool::pages_for(n_tokens) - int(sequence.pages.pages.size());
+    if (missing + n_running() > pool_.available() || !pool_.reserve(sequence.pages, n_tokens)) {
+        pool_.release(sequence.pages);
+        return false;
+    }
+    waiting_.erase(waiting_.begin());
+    running_.insert(std::ranges::upper_bound(running_, &sequence, Better()), &sequence);
+    sequence.n_computed = n_found;
+    sequence.n_cached = std::max(sequence.n_cached, std::min(n_found, sequence.n_prompt));
+    plan_prefill(sequence);
+    return true;
+}
+
+void Scheduler::commit() {
+    for (const PlanRow& row : plan_.rows) {
+        Sequence& sequence = *row.sequence;
+        sequence.n_computed += row.n_new;
+        pool_.publish(sequence.pages, sequence.tokens, sequence.n_computed);
+    }
+    plan_.rows.clear();
+}
+
+}  // namespace llmgen

@@ -1,0 +1,118 @@
+#include "engine/worker.h"
+
+#include <exception>
+
+namespace llmgen {
+namespace {
+
+Answer& answer_of(const PlanRow& row) { return *static_cast<Answer*>(row.sequence->owner); }
+
+}  // namespace
+
+void Worker::serve() {
+    while (receive()) {
+        try {
+            step();
+        } catch (const std::exception& fault) {  // of the device: nothing that follows could be trusted
+            {
+                const std::lock_guard lock(mailbox_.mutex);
+                mailbox_.fault = fault.what();
+            }
+            end_all(FinishReason::error, fault.what());
+        }
+    }
+    end_all(FinishReason::cancelled, "");
+}
+
+bool Worker::receive() {
+    std::vector<std::unique_ptr<Answer>> arrivals;
+    {
+        std::unique_lock lock(mailbox_.mutex);
+        mailbox_.wake.wait(lock, [&] {
+            return mailbox_.closing || mailbox_.cancelled || !mailbox_.arrivals.empty() || !answers_.empty();
+        });
+        arrivals.swap(mailbox_.arrivals);
+        look_for_cancelled_ = std::exchange(mailbox_.cancelled, false);
+        if (mailbox_.closing) {
+            for (auto& answer : arrivals) answers_.push_back(std::move(answer));
+            return false;
+        }
+    }
+    for (auto& answer : arrivals) {
+        scheduler_.add(answer->sequence);
+        answers_.push_back(std::move(answer));
+    }
+    return true;
+}
+
+void Worker::drop_cancelled() {
+    for (const auto& answer : answers_)
+        if (answer->cancelled()) answer->finish(FinishReason::cancelled, Clock::now());
+    settle();
+}
+
+void Worker::step() {
+    if (look_for_cancelled_) drop_cancelled();
+    const Plan& plan = scheduler_.next();
+    if (!plan.rows.empty()) {
+        const Clock::time_point begin = Clock::now();
+        for (const PlanRow& row : plan.rows) answer_of(row).begin_step(row.n_new, begin);
+        runner_.run(plan);
+        rows_ = plan.rows;
+        scheduler_.commit();
+        take_logits(rows_);
+    }
+    {
+        const std::lock_guard lock(mailbox_.mutex);
+        mailbox_.stats.preemptions += std::uint64_t(plan.n_preempted);
+        mailbox_.stats.steps += rows_.empty() ? 0 : 1;
+    }
+    settle();
+}
+
+void Worker::take_logits(const std::vector<PlanRow>& rows) {
+    int next = 0;  // row of logits
+    for (const PlanRow& row : rows) {
+        Answer& answer = answer_of(row);
+        const bool samples = row.samples();
+        if (answer.sequence.all_logits)
+            for (int p = row.first; p < std::min(row.first + row.n_new, answer.sequence.n_prompt); ++p) {
+                answer.take_prompt_logits(p, runner_.logits(next));
+                const bool last = samples && p + 1 == row.first + row.n_new;
+                if (!last) ++next;  // the last row serves twice
+            }
+        if (samples) answer.take_logits(runner_.logits(next++), Clock::now());
+    }
+}
+
+void Worker::settle() {
+    std::vector<std::unique_ptr<Answer>> ended;
+    for (auto& answer : answers_)
+        if (answer->ended()) {
+            scheduler_.remove(answer->sequence);
+            ended.push_back(std::move(answer));
+        }
+    std::erase(answers_, nullptr);
+    {
+        const std::lock_guard lock(mailbox_.mutex);
+        EngineStats& stats = mailbox_.stats;
+        stats.running = scheduler_.n_running();
+        stats.waiting = scheduler_.n_waiting();
+        stats.pages_total = std::size_t(pool_.total());
+        stats.pages_used = std::size_t(pool_.in_use());
+        stats.pages_cached = std::size_t(pool_.cached());
+    }
+    for (const auto& answer : ended) answer->deliver();
+}
+
+void Worker::end_all(FinishReason reason, const std::string& message) {
+    for (const auto& answer : answers_) {
+        if (answer->ended()) continue;
+        answer->result.error = message;
+        answer->finish(reason, Clock::now());
+    }
+    for (const auto& answer : answers_) answer->deliver();
+    answers_.clear();
+}
+
+}  // namespace llmgen

@@ -1,0 +1,44 @@
+// The loop that computes: one thread, one device.
+//
+//   take what has arrived, drop what was cancelled
+//   plan   = scheduler.next()
+//   logits = runner.run(plan)
+//   scheduler.commit(); each row that samples picks its token; what has ended gives its pages back and is
+//   delivered
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/answer.h"
+#include "engine/runner.h"
+#include "engine/stream.h"
+
+namespace llmgen {
+
+class Worker {
+public:
+    Worker(Runner& runner, PagePool& pool, const SchedulerLimits& limits, Mailbox& mailbox)
+        : runner_(runner), pool_(pool), scheduler_(pool, limits), mailbox_(mailbox) {}
+
+    /// Until the mailbox closes; whatever is then unfinished ends as cancelled.
+    void serve();
+
+private:
+    bool receive();  // false: the mailbox is closing
+    void drop_cancelled();
+    void step();
+    void take_logits(const std::vector<PlanRow>& rows);
+    void settle();  // removes and delivers what has ended
+    void end_all(FinishReason reason, const std::string& message);
+
+    Runner& runner_;
+    PagePool& pool_;
+    Scheduler scheduler_;
+    Mailbox& mailbox_;
+    std::vector<std::unique_ptr<Answer>> answers_;  // waiting and running
+    std::vector<PlanRow> rows_;
+    bool look_for_cancelled_ = false;
+};
+
+}  // namespace llmgen
