@@ -21,29 +21,33 @@ struct TextRange {
 struct EncodeOptions {
     /// Run the post-processor (adds BOS and the like), as transformers' add_special_tokens.
     bool add_special_tokens = true;
-    /// Find the strings of added tokens ("<|eot_id|>") in the text. Off: they are ordinary characters everywhere.
+    /// Find the strings of added tokens ("<|eot_id|>") in the text. Off: they are ordinary characters
+    /// everywhere.
     bool parse_special = true;
-    /// Ranges of the text in which no special (control) token is ever found: where a user's words stand in a rendered chat. A match
-    /// that touches one of them is ordinary text. Sorted, not overlapping.
+    /// Ranges of the text in which no special (control) token is ever found: where a user's words stand in a
+    /// rendered chat. A match that touches one of them is ordinary text. Sorted, not overlapping.
     std::span<const TextRange> plain_ranges = {};
 };
 
 /// Immutable once loaded, safe to use from many threads at once.
 class Tokenizer {
 public:
-    /// `path` is a tokenizer.json, a sentencepiece or tiktoken `tokenizer.model`, or a checkpoint directory that holds one of them
-    /// (tokenizer.json is preferred; added tokens of added_tokens.json and tokenizer_config.json join). Throws Error.
+    /// `path` is a tokenizer.json, a sentencepiece or tiktoken `tokenizer.model`, or a checkpoint directory
+    /// that holds one of them (tokenizer.json is preferred; added tokens of added_tokens.json and
+    /// tokenizer_config.json join). Throws Error.
     static Tokenizer load(const std::filesystem::path& path);
 
     /// Ids of `text`. Invalid UTF-8 is read as U+FFFD, one per maximal invalid subpart.
     std::vector<int> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
-    /// Text of `ids`, valid UTF-8; ids outside the vocabulary give nothing. Equal to the concatenation of a Detokenizer's chunks.
+    /// Text of `ids`, valid UTF-8; ids outside the vocabulary give nothing. Equal to the concatenation of a
+    /// Detokenizer's chunks.
     std::string decode(std::span<const int> ids, bool skip_special) const;
 
     /// Largest id + 1 over vocabulary and added tokens.
     int vocab_size() const;
-    /// The string that stands for `id` in the vocabulary or the added tokens ("Ġhello"); empty where there is none.
+    /// The string that stands for `id` in the vocabulary or the added tokens ("Ġhello"); empty where there is
+    /// none.
     std::string token(int id) const;
     std::optional<int> id_of(std::string_view token) const;
     /// Whether `id` is an added token that skip_special leaves out.
@@ -63,8 +67,8 @@ private:
     std::shared_ptr<const Impl> impl_;
 };
 
-/// Ids in, final text out. A chunk is the longest text that no further id can change; chunks plus flush() equal Tokenizer::decode of
-/// all ids. Amortised O(1) a token.
+/// Ids in, final text out. A chunk is the longest text that no further id can change; chunks plus flush()
+/// equal Tokenizer::decode of all ids. Amortised O(1) a token.
 class Detokenizer {
 public:
     Detokenizer(const Tokenizer& tokenizer, bool skip_special);

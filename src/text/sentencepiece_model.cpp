@@ -1,0 +1,124 @@
+// sentencepiece's tokenizer.model, through its own library.
+#include <sentencepiece_processor.h>
+
+#include "base/error.h"
+#include "text/quote.h"
+#include "text/tokenizer_impl.h"
+
+namespace llmgen {
+namespace {
+
+class SentencepieceModel final : public Model {
+public:
+    SentencepieceModel(const std::string& name, std::string_view bytes) : name_(name) {
+        const auto status = processor_.LoadFromSerializedProto({bytes.data(), bytes.size()});
+        if (!status.ok()) fail("{}: neither a sentencepiece model nor a tiktoken rank file", name);
+        const int n = processor_.GetPieceSize();
+        if (n > kMaxVocabSize) fail("{}: more than {} pieces", name, kMaxVocabSize);
+        vocab_.reserve(std::size_t(n), std::size_t(n) * 8);
+        for (int id = 0; id < n; ++id) {
+            vocab_.add(processor_.IdToPiece(id), id);
+            kinds_ += processor_.IsByte(id)                                 ? 'b'
+                      : processor_.IsUnknown(id)                            ? 'u'
+                      : processor_.IsControl(id) || processor_.IsUnused(id) ? 'c'
+                                                                            : 'n';
+        }
+    }
+    void encode(std::string_view piece, std::vector<int>& ids, ModelScratch& scratch) const override {
+        scratch.symbols.clear();
+        const auto status = processor_.Encode({piece.data(), piece.size()}, &scratch.symbols);
+        if (!status.ok())
+            fail("{}: sentencepiece failed on this text: {}", name_, quote(status.error_message()));
+        ids.insert(ids.end(), scratch.symbols.begin(), scratch.symbols.end());
+    }
+    const Vocab& vocab() const override { return vocab_; }
+    const std::string& kinds() const { return kinds_; }
+    std::optional<std::string> piece(int id) const {
+        return id >= 0 && id < vocab_.size() ? std::optional(std::string(vocab_.string(id))) : std::nullopt;
+    }
+    int bos() const { return processor_.bos_id(); }
+    int eos() const { return processor_.eos_id(); }
+
+private:
+    std::string name_;
+    sentencepiece::SentencePieceProcessor processor_;
+    Vocab vocab_;
+    std::string kinds_;
+};
+
+/// What decoding needs of the model's normalizer_spec; the library does not tell, so it is read off the
+/// protobuf.
+struct Field {
+    unsigned number, type;
+    std::uint64_t value;     // a varint's
+    std::string_view bytes;  // a length-delimited field's
+};
+std::optional<std::uint64_t> take_varint(std::string_view& in) {
+    std::uint64_t v = 0;
+    for (int shift = 0; shift < 64 && !in.empty(); shift += 7) {
+        const auto b = static_cast<unsigned char>(in[0]);
+        in.remove_prefix(1);
+        v |= std::uint64_t(b & 0x7F) << shift;
+        if (b < 0x80) return v;
+    }
+    return std::nullopt;
+}
+std::optional<Field> take_field(std::string_view& in) {
+    const auto tag = take_varint(in);
+    if (!tag) return std::nullopt;
+    Field f{unsigned(*tag >> 3), unsigned(*tag & 7), 0, {}};
+    std::size_t n = f.type == 5 ? 4 : f.type == 1 ? 8 : 0;
+    if (f.type == 0 || f.type == 2) {
+        const auto v = take_varint(in);
+        if (!v) return std::nullopt;
+        f.value = *v;
+        if (f.type == 2) n = std::size_t(*v);
+    } else if (n == 0) {
+        return std::nullopt;
+    }
+    if (n > in.size()) return std::nullopt;
+    f.bytes = in.substr(0, n);
+    in.remove_prefix(n);
+    return f;
+}
+
+SentencepieceDecoding read_normalizer_spec(std::string_view model) {
+    constexpr unsigned kNormalizerSpec = 3, kAddDummyPrefix = 3, kRemoveExtraWhitespaces = 4;
+    SentencepieceDecoding d;
+    while (const auto field = take_field(model)) {
+        if (field->number != kNormalizerSpec || field->type != 2) continue;
+        std::string_view spec = field->bytes;
+        while (const auto f = take_field(spec)) {
+            if (f->number == kAddDummyPrefix) d.add_dummy_prefix = f->value != 0;
+            if (f->number == kRemoveExtraWhitespaces) d.remove_extra_whitespaces = f->value != 0;
+        }
+    }
+    return d;
+}
+
+/// The model with one more normalizer_spec, which protobuf merges into the first: { add_dummy_prefix: false
+/// }.
+std::string without_dummy_prefix(std::string_view model) {
+    return std::string(model) + std::string("\x1A\x02\x18\x00", 4);
+}
+
+}  // namespace
+
+void load_sentencepiece(Tokenizer::Impl& impl,
+                        const std::string& name,
+                        std::string_view bytes,
+                        bool prefix_every_part) {
+    auto model = std::make_unique<SentencepieceModel>(name, bytes);
+    impl.sentencepiece = true;
+    impl.piece_kinds = model->kinds();
+    impl.bos = model->piece(model->bos());
+    impl.eos = model->piece(model->eos());
+    impl.decoder.push_back(make_sentencepiece_decoder(read_normalizer_spec(bytes)));
+    impl.model = std::move(model);
+    if (!prefix_every_part)
+        impl.inner_model = std::make_unique<SentencepieceModel>(name, without_dummy_prefix(bytes));
+    impl.is_model_file = true;
+    impl.adds_bos = impl.bos.has_value();
+}
+
+}  // namespace llmgen

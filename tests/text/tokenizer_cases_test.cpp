@@ -1,0 +1,30 @@
+// Every line of the reference cases, ids, text and chunks alike.
+#include "tokenizer_cases.h"
+
+#include <iostream>
+
+#include "support.h"
+
+namespace llmgen::test {
+namespace {
+
+void expect_all(const std::filesystem::path& file, const Locate& locate) {
+    const ReplayCounts counts = replay_cases(file, locate);
+    std::cout << file.filename().string() << ": " << counts.lines << " lines, " << counts.wrong << " wrong, "
+              << counts.without_tokenizer << " without their tokenizer\n";
+    for (const auto& [name, n] : counts.wrong_by_tokenizer) ADD_FAILURE() << name << ": " << n << " wrong";
+    EXPECT_GT(counts.lines, 0);
+}
+
+TEST(TokenizerCases, SharedTokenize) {
+    SKIP_WITHOUT(shared("cases/tokenize.jsonl"));
+    expect_all(shared("cases/tokenize.jsonl"), locate_shared);
+}
+
+TEST(TokenizerCases, SharedDetokenize) {
+    SKIP_WITHOUT(shared("cases/detokenize.jsonl"));
+    expect_all(shared("cases/detokenize.jsonl"), locate_shared);
+}
+
+}  // namespace
+}  // namespace llmgen::test
