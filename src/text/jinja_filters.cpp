@@ -1,0 +1,551 @@
+// The filters on texts and numbers. Those on sequences are in jinja_filters_seq.cpp.
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "base/utf8.h"
+#include "text/jinja_eval.h"
+#include "text/jinja_lexer.h"
+#include "text/jinja_objects.h"
+#include "text/jinja_unicode.h"
+
+namespace llmgen::jinja {
+namespace {
+
+Text text_argument(const Value& v, const char* what) {
+    if (!v.is_string()) raise("TypeError", std::string(what) + " must be str, not " + type_name(v));
+    return v.text();
+}
+
+// --- texts ---
+
+template <const char* method>
+Value by_method(Interpreter& in, const Value& v, Arguments&& a) {
+    const Parameters p(std::string("do_") + method, {}, a, 0);
+    return string_method(in, in.soft_str(v), method, Arguments{});
+}
+constexpr char kUpper[] = "upper", kLower[] = "lower", kCapitalize[] = "capitalize";
+
+Value trim(Interpreter& in, const Value& v, Arguments&& a) {
+    const Parameters p("do_trim", {"chars"}, a, 0);
+    Arguments rest;
+    rest.positional.push_back(p.get(0, Value()));
+    return string_method(in, in.soft_str(v), "strip", std::move(rest));
+}
+
+Value center(Interpreter& in, const Value& v, Arguments&& a) {
+    const Parameters p("do_center", {"width"}, a, 0);
+    Arguments rest;
+    rest.positional.push_back(p.get(0, Value::integer(80)));
+    return string_method(in, in.soft_str(v), "center", std::move(rest));
+}
+
+// Words begin after white space, - ( { [ < and at the start.
+Value title(Interpreter& in, const Value& v, Arguments&& a) {
+    const Parameters p("do_title", {}, a, 0);
+    const Value s = in.soft_str(v);
+    const Text& text = s.text();
+    TextBuilder out;
+    std::size_t begin = 0;
+    const auto flush = [&](std::size_t end) {
+        if (begin == end) return;
+        TextReader r(text, begin);
+        r.next();
+        out.append(change_case(text.slice(begin, r.at()), int(unicode::Case::upper)));
+        out.append(lower(text.slice(r.at(), end)));
+        begin = end;
+    };
+    bool in_separator = false;
+    for (TextReader r(text); !r.done();) {
+        const std::size_t at = r.at();
+        const char32_t c = r.next();
+        const bool separator =
+            unicode::is_space(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<';
+        if (at > 0 && separator != in_separator) flush(at);
+        in_separator = separator;
+    }
+    flush(text.size());
+    return in.own(out.finish(), s.is_markup());
+}
+
+Value replace_filter(Interpreter& in, const Value& v, Arguments&& a) {
+    const Parameters p("do_replace", {"old", "new", "count"}, a, 2);
+    const std::int64_t count = p[2] && !p[2]->is_none() ? index_value(*p[2]) : -1;
+    if (!in.autoescape) return in.own(replace(in.str(v), in.str(*p[0]), in.str(*p[1]), count));
+    const Value s =
+        p[0]->is_markup() || (p[1]->is_markup() && !v.is_markup()) ? in.escape(v) : in.soft_str(v);
+    const Text to = s.is_markup() ? in.escape(*p[1]).text() : in.str(*p[1]);
+    return in.own(replace(s.text(), in.str(*p[0]), to, count), s.is_markup());
+}
+
+Value indent(Interpreter& in, const Value& v, Arguments&& a) {
+    const Parameters p("do_indent", {"width", "first", "blank"}, a, 0);
+    if (v.is_undefined()) raise_undefined(v);
+    if (!v.is_string())
+        raise("TypeError", "unsupported operand type(s) for +=: '" + type_name(v) + "' and 'str'");
+    Text indention(std::string(4, ' '));
+    if (p[0] && p[0]->is_string()) {
+        indention = p[0]->text();
+    } else if (p[0]) {
+        const std::int64_t n = index_value(*p[0]);
+        if (n > 4096) raise("ResourceError", "an indent that is too wide");
+        indention = Text(std::string(std::size_t(std::max<std::int64_t>(n, 0)), ' '));
+    }
+    const bool first = p[1] && in.truthy(*p[1]), blank = p[2] && in.truthy(*p[2]);
+    TextBuilder whole;
+    whole.append(v.text());
+    whole.append("\n");
+    const List lines = split_lines(whole.finish(), false);
+    TextBuilder out;
+    if (first) out.append(indention);
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+        const Text& line = lines[i].text();
+        if (i) out.append("\n");
+        if (i && (blank || !line.empty())) out.append(indention);
+        out.append(line);
+        in.charge(indention.size());
+    }
+    return in.own(out.finish(), v.is_markup());
+}
+
+Value truncate(Interpreter& in, const Value& v, Arguments&& a) {
+    const Parameters p("do_truncate", {"length", "killwords", "end", "leeway"}, a, 0);
+    const std::int64_t length = p[0] ? index_value(*p[0]) : 255;
+    const Text end = p[2] ? text_argument(*p[2], "end") : Text("...");
+    const std::int64_t leeway = p[3] && !p[3]->is_none() ? index_value(*p[3]) : 5;
+    const std::int64_t end_length = std::int64_t(end.length());
+    if (length < end_length)
+        raise("AssertionError",
+              "expected length >= " + std::to_string(end_length) + ", got " + std::to_string(length));
+    if (leeway < 0) raise("AssertionError", "expected leeway >= 0, got " + std::to_string(leeway));
+    if (v.is_undefined()) return v;
+    const Text text = text_argument(v, "value");
+    if (std::int64_t(text.length()) <= length + leeway) return v;
+    Text head = text.slice(0, text.offset(std::size_t(length - end_length)));
+    if (!p[1] || !in.truthy(*p[1])) {
+        const std::size_t space = head.view().rfind(' ');
+        if (space != std::string_view::npos) head = head.slice(0, space);
+    }
+    TextBuilder out;
+    out.append(head);
+    out.append(end);
+    return in.own(out.finish(), v.is_markup());
+}
+
+Value word_count(Interpreter& in, const Value& v, Arguments&& a) {
+    const Parameters p("do_wordcount", {}, a, 0);
+    const Text text = in.str(v);
+    std::int64_t n = 0;
+    bool in_word = false;
+    for (TextReader r(text); !r.done();) {
+        const bool word = unicode::is_word(r.next());
+        n += word && !in_word;
+        in_word = word;
+    }
+    return Value::integer(n);
+}
+
+Value string_filter(Interpreter& in, const Value& v, Arguments&& a) {
+    const Parameters p("soft_str", {}, a, 0);
+    return in.soft_str(v);
+}
+
+Value safe(Interpreter& in, const Value& v, Arguments&& a) {
+    const Parameters p("do_mark_safe", {}, a, 0);
+    return in.own(in.str(v), true);
+}
+
+Value escape_filter(Interpreter& in, const Value& v, Arguments&& a) {
+    const Parameters p("escape", {}, a, 0);
+    return in.escape(v);
+}
+
+Value force_escape(Interpreter& in, const Value& v, Arguments&& a) {
+    const Parameters p("do_forceescape", {}, a, 0);
+    return in.own(escape_html(in.str(v)), true);
+}
+
+// Comments and tags out, white space to single spaces, entities back to characters.
+Value strip_tags(Interpreter& in, const Value& v, Arguments&& a) {
+    const Parameters p("do_striptags", {}, a, 0);
+    Text text = in.str(v);
+    for (const auto& [open, close] : {std::pair{"<!--", "-->"}, std::pair{"<", ">"}}) {
+        TextBuilder out;
+        std::size_t at = 0;
+        for (;;) {
+            const std::size_t begin = text.view().find(open, at);
+            const std::size_t end = begin == std::string_view::npos ? begin : text.view().find(close, begin);
+            if (end == std::string_view::npos) break;
+            out.append(text, at, begin);
+            at = end + std::string_view(close).size();
+        }
+        out.append(text, at, text.size());
+        text = out.finish();
+    }
+    std::vector<Text> words;
+    for (const Value& word : split(text, nullptr, -1, false)) words.push_back(word.text());
+    text = join(in, Text(" "), words);
+    for (const auto& [entity, character] :
+         {std::pair{"&lt;", "<"}, std::pair{"&gt;", ">"}, std::pair{"&#34;", "\""}, std::pair{"&quot;", "\""},
+          std::pair{"&#39;", "'"}, std::pair{"&amp;", "&"}})
+        text = replace(text, Text(entity), Text(character), -1);
+    return in.own(text);
+}
+
+Text quote_url(Interpreter& in, const Value& v, bool query) {
+    const Text text = in.str(v);
+    TextBuilder out;
+    for (TextReader r(text); !r.done();) {
+        const std::size_t at = r.at();
+        const char32_t c = r.next();
+        const bool plain = (c < 0x80 && std::isalnum(int(c))) || c == '_' || c == '.' || c == '-' ||
+                           c == '~' || (c == '/' && !query);
+        if (plain) {
+            out.append(text, at, r.at());
+        } else if (query && c == ' ') {
+            out.append("+", r.user());
+        } else {
+            for (const char byte : text.view().substr(at, r.at() - at)) {
+                char code[4];
+                std::snprintf(code, sizeof code, "%%%02X", static_cast<unsigned char>(byte));
+                out.append(code, r.user());
+            }
+        }
+    }
+    return out.finish();
+}
+
+Value url_encode(Interpreter& in, const Value& v, Arguments&& a) {
+    const Parameters p("do_urlencode", {}, a, 0);
+    if (v.is_string() || !in.is_iterable(v)) return in.own(quote_url(in, v, false));
+    std::vector<Text> parts;
+    List pairs;
+    if (v.is_dict())
+        for (const auto& [key, value] : v.as_dict().entries()) pairs.push_back(Value::tuple({key, value}));
+    else
+        pairs = in.to_list(v);
+    for (const Value& item : pairs) {
+        const List pair = in.to_list(item);
+        if (pair.size() != 2) raise("ValueError", "not enough values to unpack (expected 2)");
+        TextBuilder part;
+        part.append(quote_url(in, pair[0], true));
+        part.append("=");
+        part.append(quote_url(in, pair[1], true));
+        parts.push_back(part.finish());
+    }
+    return in.own(join(in, Text("&"), parts));
+}
+
+Value format_filter(Interpreter& in, const Value& v, Arguments&& a) {
+    if (!a.positional.empty() && !a.keyword.empty())
+        raise("FilterArgumentError", "can't handle positional and keyword arguments at the same time");
+    if (a.keyword.empty()) return percent_format(in, in.soft_str(v), Value::tuple(std::move(a.positional)));
+    auto d = std::make_shared<Dict>();
+    for (auto& [key, value] : a.keyword) d->set(Value::string(key), std::move(value));
+    return percent_format(in, in.soft_str(v), Value::dict(std::move(d)));
+}
+
+Value to_json(Interpreter& in, const Value& v, Arguments&& a) {
+    const Parameters p("_cached_compile_jinja_template.<locals>.tojson",
+                       {"ensure_ascii", "indent", "separators", "sort_keys"}, a, 0);
+    JsonStyle style;
+    style.ensure_ascii = p[0] && in.truthy(*p[0]);
+    style.sort_keys = p[3] && in.truthy(*p[3]);
+    if (p[1] && !p[1]->is_none()) {
+        if (p[1]->is_string()) {
+            style.indent = std::string(p[1]->text().view());
+        } else {
+            const std::int64_t n = index_value(*p[1]);
+            if (n > 4096) raise("ResourceError", "an indent that is too wide");
+            style.indent = std::string(std::size_t(std::max<std::int64_t>(n, 0)), ' ');
+        }
+    }
+    style.item_separator = Text(style.indent ? "," : ", ");
+    style.key_separator = Text(": ");
+    if (p[2] && !p[2]->is_none()) {
+        const List pair = in.to_list(*p[2]);
+        if (pair.size() != 2)
+            raise("ValueError",
+                  "not enough values to unpack (expected 2, got " + std::to_string(pair.size()) + ")");
+        style.item_separator = text_argument(pair[0], "item separator");
+        style.key_separator = text_argument(pair[1], "key separator");
+    }
+    return in.own(dump_json(in, v, style));
+}
+
+// textwrap.wrap of each line: breaks at spaces and after hyphens inside words, long words are cut.
+void wrap_line(const Text& line, std::int64_t width, bool break_long, bool hyphens, std::vector<Text>& out) {
+    std::vector<Text> chunks;
+    std::size_t begin = 0;
+    int kind = -1;
+    char32_t previous = 0;
+    for (TextReader r(line); !r.done();) {
+        const std::size_t at = r.at();
+        const char32_t c = r.next();
+        const int now = unicode::is_space(c);
+        const bool after_hyphen = hyphens && previous == '-' && unicode::is_alpha(c) && at - begin > 1;
+        if (kind >= 0 && (now != kind || after_hyphen)) {
+            chunks.push_back(line.slice(begin, at));
+            begin = at;
+        }
+        kind = now;
+        previous = c;
+    }
+    if (begin < line.size()) chunks.push_back(line.slice(begin, line.size()));
+    const auto blank = [](const Text& t) { return strip(t, nullptr, true, true).empty(); };
+    std::size_t i = 0;
+    bool any = false;
+    while (i < chunks.size()) {
+        std::vector<Text> row;
+        std::int64_t used = 0;
+        if (any && blank(chunks[i])) ++i;
+        while (i < chunks.size() && used + std::int64_t(chunks[i].length()) <= width) {
+            used += std::int64_t(chunks[i].length());
+            row.push_back(chunks[i++]);
+        }
+        if (i < chunks.size() && std::int64_t(chunks[i].length()) > width) {
+            if (break_long && width > used) {
+                const std::size_t cut = chunks[i].offset(std::size_t(width - used));
+                row.push_back(chunks[i].slice(0, cut));
+                chunks[i] = chunks[i].slice(cut, chunks[i].size());
+            } else if (row.empty()) {
+                row.push_back(chunks[i++]);
+            }
+        }
+        if (!row.empty() && blank(row.back())) row.pop_back();
+        if (row.empty()) continue;
+        any = true;
+        TextBuilder text;
+        for (const Text& t : row) text.append(t);
+        out.push_back(text.finish());
+    }
+}
+
+Value word_wrap(Interpreter& in, const Value& v, Arguments&& a) {
+    const Parameters p("do_wordwrap", {"width", "break_long_words", "wrapstring", "break_on_hyphens"}, a, 0);
+    const std::int64_t width = p[0] ? index_value(*p[0]) : 79;
+    if (width <= 0) raise("ValueError", "invalid width " + std::to_string(width) + " (must be > 0)");
+    const Text by = p[2] && !p[2]->is_none() ? text_argument(*p[2], "wrapstring") : Text("\n");
+    std::vector<Text> lines;
+    for (const Value& line : split_lines(in.str(v), false)) {
+        const std::size_t before = lines.size();
+        wrap_line(line.text(), width, !p[1] || in.truthy(*p[1]), !p[3] || in.truthy(*p[3]), lines);
+        if (lines.size() == before) lines.emplace_back();
+        in.charge(line.text().size() + 64);
+    }
+    return in.own(join(in, by, lines));
+}
+
+Value xml_attributes(Interpreter& in, const Value& v, Arguments&& a) {
+    const Parameters p("do_xmlattr", {"autospace"}, a, 0);
+    if (!v.is_dict()) raise("AttributeError", "'" + type_name(v) + "' object has no attribute 'items'");
+    TextBuilder out;
+    bool first = true;
+    for (const auto& [key, value] : v.as_dict().entries()) {
+        if (value.is_none() || value.is_undefined()) continue;
+        const Text name = in.str(key);
+        if (name.view().find_first_of(" \t\n\r\f\v/>=") != std::string_view::npos)
+            raise("ValueError", "Invalid character in attribute name: '" + std::string(name.view()) + "'");
+        if (!first || !p[0] || in.truthy(*p[0])) out.append(" ");
+        first = false;
+        out.append(in.escape(key).text());
+        out.append("=\"");
+        out.append(in.escape(value).text());
+        out.append("\"");
+    }
+    return in.own(out.finish(), in.autoescape);
+}
+
+// --- numbers ---
+
+Value to_int(Interpreter& in, const Value& v, Arguments&& a) {
+    const Parameters p("do_int", {"default", "base"}, a, 0);
+    if (v.is_undefined()) raise_undefined(v);
+    const Value otherwise = p.get(0, Value::integer(0));
+    const std::int64_t base = p[1] ? index_value(*p[1]) : 10;
+    if (v.is_integral()) return v.is_bool() ? Value::integer(v.as_int()) : v;
+    double d = 0;
+    if (v.is_string()) {
+        if (base != 0 && (base < 2 || base > 36)) return otherwise;
+        if (auto i = parse_int(v.text().view(), int(base))) return *i;
+        const auto f = parse_float(v.text().view());
+        if (!f) return otherwise;
+        d = *f;
+    } else if (v.is_float()) {
+        d = v.as_float();
+    } else {
+        return otherwise;
+    }
+    if (!std::isfinite(d)) {
+        if (v.is_float() && std::isinf(d)) raise("OverflowError", "cannot convert float infinity to integer");
+        return otherwise;
+    }
+    in.step();
+    return Value::integer(BigInt::from_double(d));
+}
+
+Value to_float(Interpreter&, const Value& v, Arguments&& a) {
+    const Parameters p("do_float", {"default"}, a, 0);
+    if (v.is_undefined()) raise_undefined(v);
+    if (v.is_float()) return v;
+    if (v.is_integral()) {
+        const double d = v.to_big().to_double();
+        if (std::isinf(d)) raise("OverflowError", "int too large to convert to float");
+        return Value::floating(d);
+    }
+    if (v.is_string())
+        if (const auto d = parse_float(v.text().view())) return Value::floating(*d);
+    return p.get(0, Value::floating(0));
+}
+
+Value absolute(Interpreter& in, const Value& v, Arguments&& a) {
+    const Parameters p("abs", {}, a, 0);
+    if (v.is_undefined()) raise("TypeError", "bad operand type for abs(): 'Undefined'");
+    if (!v.is_number()) raise("TypeError", "bad operand type for abs(): '" + type_name(v) + "'");
+    if (v.is_float()) return Value::floating(std::fabs(v.as_float()));
+    return compare(v, Value::integer(0), "<") == -1 ? in.negate(v) : Value::integer(v.to_big());
+}
+
+// Python's round: the decimal value that is nearest to the double itself, ties to even.
+double round_half_even(double d, int digits) {
+    if (!std::isfinite(d) || digits > 323) return d;
+    if (digits >= 0) {
+        char text[800];
+        std::snprintf(text, sizeof text, "%.*f", digits, d);  // glibc rounds the exact value, ties to even
+        return std::strtod(text, nullptr);
+    }
+    if (digits < -308) return std::copysign(0.0, d);
+    const double scale = std::pow(10.0, -digits);
+    return std::nearbyint(d / scale) * scale;
+}
+
+Value round_filter(Interpreter& in, const Value& v, Arguments&& a) {
+    const Parameters p("do_round", {"precision", "method"}, a, 0);
+    if (v.is_undefined()) raise("TypeError", "type Undefined doesn't define __round__ method");
+    if (!v.is_number()) raise("TypeError", "type " + type_name(v) + " doesn't define __round__ method");
+    const std::int64_t precision = p[0] ? std::clamp<std::int64_t>(index_value(*p[0]), -400, 400) : 0;
+    const std::string method = p[1] && p[1]->is_string() ? std::string(p[1]->text().view())
+                               : p[1]                    ? "?"
+                                                         : "common";
+    if (method != "common" && method != "ceil" && method != "floor")
+        raise("FilterArgumentError", "method must be common, ceil or floor");
+    const double d = v.is_float() ? v.as_float() : v.to_big().to_double();
+    if (method != "common") {
+        const Value scale = in.binary(Op::pow, Value::integer(10), Value::integer(precision));
+        const double s = scale.is_float() ? scale.as_float() : scale.to_big().to_double();
+        const double scaled = d * s;
+        if (!std::isfinite(scaled)) raise("OverflowError", "cannot convert float infinity to integer");
+        return Value::floating((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / s);
+    }
+    if (v.is_float()) return Value::floating(round_half_even(d, int(precision)));
+    if (precision >= 0) return Value::integer(v.to_big());
+    BigInt unit(1), quotient, rest;  // an integer to tens, hundreds …, ties to even
+    for (std::int64_t i = 0; i < -precision; ++i) unit = unit * BigInt(10);
+    BigInt::divide(v.to_big(), unit, quotient, rest);
+    const int half = BigInt::compare(rest + rest, unit);
+    BigInt two_q, odd;
+    BigInt::divide(quotient, BigInt(2), two_q, odd);
+    if (half > 0 || (half == 0 && !odd.zero())) quotient = quotient + BigInt(1);
+    return Value::integer(quotient * unit);
+}
+
+Value file_size(Interpreter& in, const Value& v, Arguments&& a) {
+    const Parameters p("do_filesizeformat", {"binary"}, a, 0);
+    const bool binary = p[0] && in.truthy(*p[0]);
+    const Value f = to_float(in, v, Arguments{});
+    const double bytes = f.as_float(), base = binary ? 1024 : 1000;
+    if (bytes == 1) return Value::string("1 Byte");
+    if (bytes < base) return Value::string(std::to_string(std::int64_t(bytes)) + " Bytes");
+    double unit = base;
+    static constexpr std::string_view kPrefixes = "KMGTPEZY";
+    for (std::size_t i = 0; i < kPrefixes.size(); ++i) {
+        unit *= base;
+        if (bytes >= unit && i + 1 < kPrefixes.size()) continue;
+        char number[400];
+        std::snprintf(number, sizeof number, "%.1f ", base * bytes / unit);
+        std::string prefix(1, kPrefixes[i]);
+        if (binary)
+            prefix += "iB";
+        else
+            prefix = (i == 0 ? "k" : prefix) + "B";
+        return Value::string(number + prefix);
+    }
+    return Value();
+}
+
+Value pretty(Interpreter& in, const Value& v, Arguments&& a) {
+    const Parameters p("do_pprint", {}, a, 0);
+    return in.own(in.repr(v));
+}
+
+Value default_filter(Interpreter& in, const Value& v, Arguments&& a) {
+    const Parameters p("do_default", {"default_value", "boolean"}, a, 0);
+    if (v.is_undefined() || (p[1] && in.truthy(*p[1]) && !in.truthy(v))) return p.get(0, Value::string(""));
+    return v;
+}
+
+Value attribute_filter(Interpreter& in, const Value& v, Arguments&& a) {
+    const Parameters p("do_attr", {"name"}, a, 1);
+    const Text name = in.str(*p[0]);
+    const Value found = in.attribute(v, name.view());
+    if (v.is_dict() && !find_method(in, v, name.view()) && !found.is_undefined())
+        return Value::undefined("'dict object' has no attribute '" + std::string(name.view()) + "'");
+    return found;
+}
+
+const std::map<std::string_view, FilterFunction>& filters() {
+    static const std::map<std::string_view, FilterFunction> table = {
+        {"abs", absolute},
+        {"attr", attribute_filter},
+        {"capitalize", by_method<kCapitalize>},
+        {"center", center},
+        {"d", default_filter},
+        {"default", default_filter},
+        {"e", escape_filter},
+        {"escape", escape_filter},
+        {"filesizeformat", file_size},
+        {"float", to_float},
+        {"forceescape", force_escape},
+        {"format", format_filter},
+        {"indent", indent},
+        {"int", to_int},
+        {"lower", by_method<kLower>},
+        {"pprint", pretty},
+        {"replace", replace_filter},
+        {"round", round_filter},
+        {"safe", safe},
+        {"string", string_filter},
+        {"striptags", strip_tags},
+        {"title", title},
+        {"tojson", to_json},
+        {"trim", trim},
+        {"truncate", truncate},
+        {"upper", by_method<kUpper>},
+        {"urlencode", url_encode},
+        {"wordcount", word_count},
+        {"wordwrap", word_wrap},
+        {"xmlattr", xml_attributes},
+    };
+    return table;
+}
+
+}  // namespace
+
+FilterFunction find_filter(std::string_view name) {
+    const auto it = filters().find(name);
+    return it == filters().end() ? find_sequence_filter(name) : it->second;
+}
+
+bool is_filter(const std::string& name) { return find_filter(name) != nullptr; }
+
+Value Interpreter::call_filter(const std::string& name, const Value& value, Arguments&& a) {
+    const FilterFunction f = find_filter(name);
+    if (!f) raise("TemplateRuntimeError", "No filter named '" + name + "'.");
+    step();
+    if (value.is_undefined() && value.as_undefined().security && name != "default" && name != "d" &&
+        name != "string")
+        return f(*this, Value::undefined(value.as_undefined().message, true), std::move(a));
+    return f(*this, value, std::move(a));
+}
+
+}  // namespace llmgen::jinja
