@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
 
@@ -49,6 +50,19 @@ namespace {
 
 double rate(double count, double seconds) { return seconds > 0 ? count / seconds : 0; }
 
+using Interval = std::pair<double, double>;
+
+// Time covered by at least one interval.
+double length_of_union(std::vector<Interval> intervals) {
+    std::sort(intervals.begin(), intervals.end());
+    double length = 0, reached = 0;
+    for (const auto& [begin, end] : intervals) {
+        length += std::max(0.0, end - std::max(begin, reached));
+        reached = std::max(reached, end);
+    }
+    return length;
+}
+
 struct Samples {
     std::vector<double> ttft, tpot, itl, e2e, queued, prefill_rate;
 
@@ -77,8 +91,8 @@ RunMetrics measure(const std::vector<RequestTimes>& requests) {
     RunMetrics m;
     Samples samples;
     double begin = requests.front().arrival_s, end = 0, in_flight = 0;
-    double decode_begin = 0, decode_end = 0;
     long decoded = 0;
+    std::vector<Interval> decoding;
     for (const RequestTimes& r : requests) {
         CHECK(r.n_out() > 0);
         samples.add(r);
@@ -88,15 +102,9 @@ RunMetrics measure(const std::vector<RequestTimes>& requests) {
         m.prompt_tokens += r.prompt_tokens;
         m.cached_tokens += r.cached_tokens;
         m.output_tokens += r.n_out();
-        // From the moment when the last request of the run has its first token (all are decoding then, and
-        // no prompt is computed any more) to the first one's end.
-        decode_begin = std::max(decode_begin, r.arrival_s + r.ttft_s());
+        decoded += r.n_out() - 1;
+        decoding.emplace_back(r.arrival_s + r.ttft_s(), r.arrival_s + r.e2e_s());
     }
-    decode_end = end;
-    for (const RequestTimes& r : requests) decode_end = std::min(decode_end, r.arrival_s + r.e2e_s());
-    for (const RequestTimes& r : requests)
-        for (const double t : r.token_times_s)
-            decoded += r.arrival_s + t > decode_begin && r.arrival_s + t <= decode_end;
     samples.fill(m);
     m.requests = int(requests.size());
     m.wall_s = end - begin;
@@ -104,7 +112,7 @@ RunMetrics measure(const std::vector<RequestTimes>& requests) {
     m.total_tokens_per_s = rate(double(m.output_tokens + m.prompt_tokens), m.wall_s);
     m.requests_per_s = rate(m.requests, m.wall_s);
     m.mean_concurrency = rate(in_flight, m.wall_s);
-    m.decode_tokens_per_s = decode_end > decode_begin ? rate(double(decoded), decode_end - decode_begin) : 0;
+    m.decode_tokens_per_s = rate(double(decoded), length_of_union(std::move(decoding)));
     return m;
 }
 

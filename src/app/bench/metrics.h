@@ -28,8 +28,8 @@ struct RequestTimes {
     int n_out() const { return int(token_times_s.size()); }
     double ttft_s() const { return token_times_s.front(); }
     double e2e_s() const { return token_times_s.back(); }
-    double tpot_s() const;               // 0 where n_out() < 2
-    std::vector<double> itl_s() const;   // n_out() - 1 values
+    double tpot_s() const;              // 0 where n_out() < 2
+    std::vector<double> itl_s() const;  // n_out() - 1 values
 };
 
 /// A distribution in few figures.
@@ -50,11 +50,11 @@ struct RunMetrics {
     double wall_s = 0;                     // first arrival to last token
     int requests = 0;
     long prompt_tokens = 0, output_tokens = 0, cached_tokens = 0;
-    double output_tokens_per_s = 0;   // output_tokens / wall
-    double total_tokens_per_s = 0;    // (prompt + output) / wall
+    double output_tokens_per_s = 0;  // output_tokens / wall
+    double total_tokens_per_s = 0;   // (prompt + output) / wall
     double requests_per_s = 0;
     double prefill_tokens_per_s = 0;  // of one request: (prompt - cached) / (TTFT - queued), median
-    double decode_tokens_per_s = 0;   // all requests together while decoding: see metrics.cpp
+    double decode_tokens_per_s = 0;   // tokens after each request's first / time in which any request decodes
     double mean_concurrency = 0;      // requests in flight, averaged over the wall time
 };
 
@@ -64,7 +64,7 @@ RunMetrics measure(const std::vector<RequestTimes>& requests);
 /// Every figure of several repetitions: summaries pooled over all requests, and the spread of the
 /// repetitions' own figures, which is what a claim must beat.
 struct PointMetrics {
-    RunMetrics pooled;                                          // rates: means over the repetitions
+    RunMetrics pooled;  // rates: means over the repetitions
     Summary ttft_medians, tpot_medians, output_rates, e2e_medians, prefill_rates;  // one value a repetition
 };
 PointMetrics pool(const std::vector<std::vector<RequestTimes>>& repetitions);

@@ -1,0 +1,107 @@
+#include "app/bench/roofline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace llmgen::bench {
+
+Model model_of(const EngineInfo& info) {
+    Model m;
+    m.weight_bytes = info.weight_bytes;
+    m.kv_bytes_per_token = info.kv_bytes_per_token;
+    m.prefill_flop_per_token = info.prefill_flop_per_token;
+    m.flop_last = 2.0 * info.hidden_size * info.vocab_size;
+    m.attention_flop_per_token2 = 2.0 * info.n_layers * info.hidden_size;
+    return m;
+}
+
+double step_bytes(const Model& model, double batch, double context) {
+    return double(model.weight_bytes) + batch * context * double(model.kv_bytes_per_token);
+}
+
+double decode_floor_s(const Model& model, const Machine& machine, double batch, double context) {
+    if (machine.read_bytes_per_s <= 0) return 0;
+    return step_bytes(model, batch, context) / machine.read_bytes_per_s;
+}
+
+double prefill_flop(const Model& model, double n) {
+    return n * model.prefill_flop_per_token + n * n * model.attention_flop_per_token2 + model.flop_last;
+}
+
+std::string implausible_decode(
+    const Model& model, const Machine& machine, double batch, double context, double step_s) {
+    if (machine.read_bytes_per_s <= 0 || step_s <= 0) return "";
+    // Of the keys and values only part need come from memory; the weights are what a step can't do without.
+    const double must_read = std::max(0.0, double(model.weight_bytes) - double(machine.cache_bytes));
+    if (must_read / step_s <= kTolerance * machine.read_bytes_per_s) return "";
+    const double bytes = step_bytes(model, batch, context);
+    return fmt::format(
+        "{:.3f} ms a token can't be: it would take {:.0f} GB/s, and a plain read loop reaches {:.0f} GB/s "
+        "here; "
+        "the stopwatch stopped early, or the work was not done",
+        1e3 * step_s, bytes / step_s / 1e9, machine.read_bytes_per_s / 1e9);
+}
+
+std::string implausible_prefill(const Model& model, const Machine& machine, double n, double seconds) {
+    if (machine.matmul_flop_per_s <= 0 || seconds <= 0) return "";
+    const double reached = prefill_flop(model, n) / seconds;
+    if (reached <= kTolerance * machine.matmul_flop_per_s) return "";
+    return fmt::format(
+        "{:.2f} ms to the first token of {:.0f} can't be: it would take {:.3f} TFLOP/s, and a plain matmul "
+        "reaches {:.3f} TFLOP/s here; was the prompt in the cache, or the stopwatch stopped early?",
+        1e3 * seconds, n, reached / 1e12, machine.matmul_flop_per_s / 1e12);
+}
+
+namespace {
+
+// Linux tells each cache's size as "32768K".
+std::size_t last_level_cache_bytes() {
+    std::size_t largest = 0;
+    for (int index = 0; index < 8; ++index) {
+        std::ifstream file(fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/size", index));
+        std::size_t size = 0;
+        char unit = 0;
+        if (file >> size >> unit) largest = std::max(largest, size * (unit == 'M' ? 1u << 20 : 1u << 10));
+    }
+    return largest;
+}
+
+double number(const nlohmann::json& object, std::initializer_list<const char*> keys) {
+    for (const char* key : keys)
+        if (object.contains(key) && object[key].is_number()) return object[key].get<double>();
+    return 0;
+}
+
+}  // namespace
+
+Machine machine_from_json(const std::string& devices_json, const std::string& device) {
+    Machine machine;
+    const auto devices = nlohmann::json::parse(devices_json, nullptr, false);
+    if (!devices.is_object()) return machine;
+    nlohmann::json facts;
+    if (device == "cpu") {
+        facts = devices.value("cpu", nlohmann::json::object());
+    } else if (devices.contains("gpus") && devices["gpus"].is_array()) {
+        for (const auto& gpu : devices["gpus"])
+            if (facts.is_null() || (gpu.is_object() && gpu.value("name", "") == device)) facts = gpu;
+    }
+    if (!facts.is_object()) return machine;
+    machine.description = facts.value("description", "");
+    machine.read_bytes_per_s = number(facts, {"read_bandwidth_bytes_per_s", "read_bytes_per_s"});
+    machine.matmul_flop_per_s = number(facts, {"matmul_peak_flop_per_s", "matmul_flop_per_s"});
+    machine.cache_bytes = std::size_t(number(facts, {"cache_bytes", "l2_bytes"}));
+    return machine;
+}
+
+Machine measure_machine(const EngineInfo& info) {
+    Machine machine = machine_from_json(describe_devices(true, info.threads), info.device);
+    if (machine.description.empty()) machine.description = info.device_description;
+    if (info.device == "cpu") machine.cache_bytes = std::max(machine.cache_bytes, last_level_cache_bytes());
+    return machine;
+}
+
+}  // namespace llmgen::bench

@@ -1,0 +1,119 @@
+#include "app/bench/study.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace llmgen::bench {
+
+bool Study::refused() const {
+    return std::any_of(points.begin(), points.end(), [](const PointResult& p) { return !p.refused.empty(); });
+}
+
+PointResult run_point(const Point& point,
+                      const StudySettings& settings,
+                      const Serve& serve,
+                      const PromptOf& prompt_of,
+                      const std::function<std::optional<double>()>& energy_j,
+                      const std::function<void(const std::string&)>& on_step) {
+    PointResult out;
+    out.point = point;
+    double joules = 0;
+    long tokens = 0;
+    for (int repetition = -settings.warmup; repetition < settings.repetitions; ++repetition) {
+        if (on_step)
+            on_step(repetition < 0 ? "warm-up"
+                                   : fmt::format("run {} of {}", repetition + 1, settings.repetitions));
+        std::vector<Request> requests;
+        for (int i = 0; i < point.requests; ++i) {
+            Request request;
+            request.prompt = prompt_of(point, repetition, i);
+            request.sampling.temperature = 0;
+            request.max_new_tokens = point.new_tokens;
+            request.ignore_eos = true;
+            requests.push_back(std::move(request));
+        }
+        const Serve checked = [&](Request request, double& submit_s) {
+            Result result = serve(std::move(request), submit_s);
+            if (result.finish_reason != FinishReason::error)
+                expect_exact(result, point.prompt_tokens, point.new_tokens, settings.prefix_cache);
+            return result;
+        };
+        const Load load{.concurrency = point.concurrency,
+                        .rate = point.rate,
+                        .seed = settings.seed + std::uint64_t(repetition + settings.warmup)};
+        const std::optional<double> before = energy_j ? energy_j() : std::nullopt;
+        std::vector<Record> records = drive(std::move(requests), load, checked);
+        const std::optional<double> after = energy_j ? energy_j() : std::nullopt;
+        if (repetition < 0) continue;
+        if (before && after && *after >= *before) {
+            joules += *after - *before;
+            tokens += long(point.requests) * point.new_tokens;
+        }
+        out.repetitions.push_back(std::move(records));
+    }
+    if (tokens > 0) out.joules_per_token = joules / double(tokens);
+    return out;
+}
+
+void judge(PointResult& result, const Model& model, const Machine& machine) {
+    std::vector<std::vector<RequestTimes>> times;
+    for (const auto& repetition : result.repetitions) {
+        times.emplace_back();
+        for (const Record& record : repetition) times.back().push_back(record.times);
+    }
+    result.metrics = pool(times);
+    const RunMetrics& m = result.metrics.pooled;
+    const Point& p = result.point;
+    // A rate has no fixed batch: the mean number of requests in flight stands for it.
+    const double batch = p.rate > 0 ? std::max(1.0, m.mean_concurrency) : std::min(p.concurrency, p.requests);
+    const double context = p.prompt_tokens + 0.5 * p.new_tokens;
+    result.step_bytes = step_bytes(model, batch, context);
+    result.floor_s = decode_floor_s(model, machine, batch, context);
+    if (m.tpot.n > 0 && m.tpot.median > 0) {
+        result.of_floor = result.floor_s / m.tpot.median;
+        result.read_bytes_per_s = result.step_bytes / m.tpot.median;
+        // The fastest request counts: a median could hide one impossible answer among many.
+        const std::string why = implausible_decode(model, machine, batch, context, m.tpot.min);
+        if (!why.empty()) result.refused.push_back(why);
+    }
+    if (p.rate == 0 && batch == 1 &&
+        m.cached_tokens == 0) {  // else other requests' work lies within the TTFT
+        const double seconds = m.ttft.median - m.queued.median;
+        if (seconds > 0) result.prefill_flop_per_s = prefill_flop(model, p.prompt_tokens) / seconds;
+        if (machine.matmul_flop_per_s > 0)
+            result.of_matmul_peak = result.prefill_flop_per_s / machine.matmul_flop_per_s;
+        const std::string why =
+            implausible_prefill(model, machine, p.prompt_tokens, m.ttft.min - m.queued.min);
+        if (!why.empty()) result.refused.push_back(why);
+    }
+}
+
+std::vector<Claim> sweep_claims(const std::vector<PointResult>& points) {
+    if (points.size() < 2) return {};
+    const PointResult &first = points.front(), &last = points.back();
+    const double longer = double(last.point.prompt_tokens) / first.point.prompt_tokens;
+    const double ttft = last.metrics.pooled.ttft.median / first.metrics.pooled.ttft.median;
+    const double tpot = last.metrics.pooled.tpot.median / first.metrics.pooled.tpot.median;
+    bool rises = true;
+    for (std::size_t i = 1; i < points.size(); ++i)
+        // Short prompts cost one pass over the weights whatever their length: a tie within the noise is no
+        // fall.
+        rises =
+            rises && points[i].metrics.pooled.ttft.median > 0.9 * points[i - 1].metrics.pooled.ttft.median;
+    Claim grows, hardly;
+    grows.holds = rises && ttft > 2;
+    grows.text =
+        fmt::format("TTFT grows with the prompt: {:.1f} times from {} to {} tokens ({:.0f} times as many)",
+                    ttft, first.point.prompt_tokens, last.point.prompt_tokens, longer);
+    hardly.holds = tpot < 2 && tpot - 1 < 0.1 * (ttft - 1);
+    hardly.text = fmt::format("TPOT hardly: {:.2f} times", tpot);
+    if (first.floor_s > 0)
+        hardly.text += fmt::format(" (the keys and values to read alone ask for {:.2f} times)",
+                                   last.floor_s / first.floor_s);
+    return {grows, hardly};
+}
+
+}  // namespace llmgen::bench
