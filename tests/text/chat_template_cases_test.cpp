@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -16,20 +17,53 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
+// The members of a JSON object, each as it is written: numbers must reach the template with all their digits.
+std::map<std::string, std::string> members(std::string_view object) {
+    std::map<std::string, std::string> out;
+    int depth = 0;
+    bool in_string = false;
+    std::string key;
+    std::size_t begin = 0;
+    for (std::size_t at = 0; at < object.size(); ++at) {
+        const char c = object[at];
+        if (in_string) {
+            if (c == '\\') ++at;
+            if (c == '"') in_string = false;
+            continue;
+        }
+        in_string = c == '"';
+        if (depth == 1 && c == ':' && key.empty()) {
+            key = json::parse(object.substr(begin, at - begin)).get<std::string>();
+            begin = at + 1;
+        }
+        if ((depth == 1 && c == ',') || (depth == 1 && c == '}')) {
+            if (!key.empty()) out[key] = std::string(object.substr(begin, at - begin));
+            key.clear();
+            begin = at + 1;
+        }
+        if (c == '{' || c == '[') {
+            if (depth == 0) begin = at + 1;
+            ++depth;
+        }
+        if (c == '}' || c == ']') --depth;
+    }
+    return out;
+}
+
 std::optional<std::string> token(const json& c, const char* name) {
     if (!c.contains(name) || c[name].is_null()) return std::nullopt;
     return c[name].get<std::string>();
 }
 
-RenderInput input_of(const json& c) {
+RenderInput input_of(const json& c, const std::string& line) {
+    auto raw = members(line);
     RenderInput in;
-    in.messages_json = c.at("messages").dump();
-    if (c.contains("tools") && !c["tools"].is_null()) in.tools_json = c["tools"].dump();
-    if (c.contains("documents") && !c["documents"].is_null()) in.documents_json = c["documents"].dump();
+    in.messages_json = raw.at("messages");
+    if (raw.count("tools")) in.tools_json = raw["tools"];
+    if (raw.count("documents")) in.documents_json = raw["documents"];
     in.add_generation_prompt = c.value("add_generation_prompt", false);
     in.continue_final_message = c.value("continue_final_message", false);
-    if (c.contains("kwargs"))
-        for (const auto& [key, value] : c["kwargs"].items()) in.variables[key] = value.dump();
+    if (raw.count("kwargs")) in.variables = members(raw["kwargs"]);
     return in;
 }
 
@@ -61,7 +95,7 @@ void replay(const std::filesystem::path& path) {
         try {
             const ChatTemplate t = ChatTemplate::parse(c.at("template_text").get<std::string>(),
                                                        token(c, "bos_token"), token(c, "eos_token"));
-            const RenderedPrompt p = t.render(input_of(c));
+            const RenderedPrompt p = t.render(input_of(c, line));
             if (!c.contains("expected")) {
                 ++wrong;
                 ADD_FAILURE() << id << ": no error, but " << json(p.text).dump() << "; wanted " << c["error"];
