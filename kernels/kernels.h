@@ -113,4 +113,48 @@ struct RopeStore {
 /// head_dim up to 256
 void qk_norm_rope_store_kv(const RopeStore&, Dependent, Stream);
 
+// --- attention over pages
+//
+// Three kernels, chosen per sequence by what the sequence itself is, so that neighbours change nothing:
+//   decode   the few rows of a sequence with one new token (or so few that one tile takes them): keys split
+//   over
+//            blocks, then combined
+//   prefill  tiles of 64 rows, a row being a (token, query head of one kv head)
+//   generic  any head_dim and f32 keys: one block per (token, query head), plain arithmetic
+// decode and prefill want bf16 keys and a head_dim of attn_tiled(). Each skips the sequences of the other.
+
+struct Attention {
+    void* out;  // [n_tokens, n_heads head_dim] of the type of the keys
+    std::int64_t out_stride;
+    const float* q;  // [n_tokens, n_heads head_dim]; tiled kernels round it to bf16
+    std::int64_t q_stride;
+    const void* k;  // [n_pages, n_kv_heads, 16, head_dim]
+    const void* v;
+    DType kv_type;
+    const int* first_token;  // [n_seqs + 1]
+    const int* context_len;  // [n_seqs], this step's tokens included
+    const int* page_table;   // [n_seqs, page_stride]
+    int page_stride;
+    int n_seqs, n_heads, n_kv_heads, head_dim, window;
+    float scale;
+};
+
+/// Whether the tiled kernels know this head_dim: 64, 80, 96, 128 or 256.
+bool attn_tiled(int head_dim);
+/// Whether decode takes a sequence with this many new tokens; prefill takes the others.
+bool attn_is_decode(int n_new, int n_heads, int n_kv_heads);
+/// Tiles that prefill needs for a sequence with this many new tokens; 0 for decode's.
+int attn_prefill_tiles(int n_new, int n_heads, int n_kv_heads);
+/// `n_tiles`: the sum of attn_prefill_tiles over the sequences.
+void attn_prefill(const Attention&, int n_tiles, Dependent, Stream);
+
+/// Into how many parts the keys of a sequence may be split.
+inline constexpr int kMaxSplits = 32;
+/// f32 values of scratch that decode needs for `n_seqs` sequences.
+std::size_t attn_decode_scratch(int n_seqs, int n_heads, int n_kv_heads, int head_dim);
+/// `max_context`: no context_len is larger; with a graph, none ever will be.
+void attn_decode(const Attention&, float* scratch, int max_context, Dependent, Stream);
+
+void attn_generic(const Attention&, int n_tokens, Dependent, Stream);
+
 }  // namespace llmgen::kernels
