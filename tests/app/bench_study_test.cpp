@@ -318,14 +318,30 @@ TEST(BenchPlan, PromptsAreOrdinaryAndRepeatable) {
 }
 
 TEST(BenchMachine, LimitsFromJson) {
-    const std::string json = R"({"cpu": {"description": "a CPU", "read_bandwidth_bytes_per_s": 8e10,
-        "matmul_flop_per_s": 5e11}, "gpus": [{"name": "cuda:0", "read_bytes_per_s": 4e12}]})";
-    EXPECT_EQ(machine_from_json(json, "cpu").read_bytes_per_s, 8e10);
-    EXPECT_EQ(machine_from_json(json, "cpu").matmul_flop_per_s, 5e11);
-    EXPECT_EQ(machine_from_json(json, "cuda:0").read_bytes_per_s, 4e12);
-    EXPECT_EQ(machine_from_json("[]", "cpu").read_bytes_per_s, 0);
-    EXPECT_EQ(machine_from_json("no json", "cuda:0").read_bytes_per_s, 0);
-    EXPECT_EQ(machine_from_json(R"({"cpu": {"read_bytes_per_s": null}})", "cpu").read_bytes_per_s, 0);
+    const std::string json = R"({"version": "1", "devices": [
+        {"name": "cpu", "description": "a CPU", "read_bandwidth_bytes_per_s": 8e10,
+         "matmul_bf16_flop_per_s": 5e11, "matmul_f32_flop_per_s": 2e11},
+        {"name": "cuda:0", "problem": "no driver", "read_bandwidth_bytes_per_s": null}, 7]})";
+    EXPECT_EQ(machine_from_json(json, "cpu", "bf16").read_bytes_per_s, 8e10);
+    EXPECT_EQ(machine_from_json(json, "cpu", "bf16").matmul_flop_per_s, 5e11);
+    EXPECT_EQ(machine_from_json(json, "cpu", "f32").matmul_flop_per_s, 2e11);
+    EXPECT_EQ(machine_from_json(json, "cpu", "f32").description, "a CPU");
+    EXPECT_EQ(machine_from_json(json, "cuda:0", "bf16").read_bytes_per_s, 0);
+    for (const char* bad : {"[]", "no json", "{}", R"({"devices": 3})", R"({"devices": [{"name": 1}]})"})
+        EXPECT_EQ(machine_from_json(bad, "cpu", "bf16").read_bytes_per_s, 0) << bad;
+}
+
+TEST(BenchMachine, TheBestMeasurementCounts) {
+    Machine low = machine();
+    low.read_bytes_per_s = 10e9;
+    EXPECT_EQ(best_of(low, machine()).read_bytes_per_s, 100e9);
+    EXPECT_EQ(best_of(machine(), low).read_bytes_per_s, 100e9);
+    // Refused under the low measurement, and no longer under the better one.
+    PointResult r = run({.tpot_s = 0.02}, {.prompt_tokens = 50, .new_tokens = 8});
+    judge(r, model(), low);
+    EXPECT_EQ(r.refused.size(), 1u);
+    judge(r, model(), best_of(low, machine()));
+    EXPECT_TRUE(r.refused.empty());
 }
 
 TEST(BenchEnergy, RaplCountsPackagesAndWraps) {

@@ -262,8 +262,10 @@ std::string draw_timeline(const std::string& title, const Timeline& t) {
     for (const double at : t.token_times_s)
         svg += fmt::format("<line class='token' x1='{0:.2f}' x2='{0:.2f}' y1='{1}' y2='{2}'/>\n", x(1e3 * at),
                            kBarTop, kBarTop + kBarHeight);
-    svg += fmt::format("<text class='label' x='{:.1f}' y='{}'>first token {:.1f} ms</text>\n",
-                       std::min(x(first), kWidth - 130), kBarTop - 8, first);
+    const bool late = x(first) > 0.6 * kWidth;
+    svg +=
+        fmt::format("<text class='label' text-anchor='{}' x='{:.1f}' y='{}'>first token {:.1f} ms</text>\n",
+                    late ? "end" : "start", x(first), kBarTop - 8, first);
     for (const double v : linear_ticks(0, x.high, 6))
         svg += fmt::format(
             "<line class='axis' x1='{0:.1f}' x2='{0:.1f}' y1='{1}' y2='{2}'/>"

@@ -46,6 +46,7 @@ th, td { padding: .3rem .6rem; text-align: right; white-space: nowrap; border-bo
 th { color: var(--quiet); font-weight: 500; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1rem; font-size: .9rem; }
 dt { color: var(--quiet); } dd { margin: 0; overflow-wrap: anywhere; }
+summary { margin: .75rem 0; cursor: pointer; }
 .bad { color: var(--bad); } .missing { color: var(--quiet); font-size: .9rem; }
 )";
 
@@ -173,9 +174,9 @@ std::string itl_figure(const Study& study) {
     for (const auto& repetition : r->repetitions)
         for (const Record& record : repetition)
             for (const double gap : record.times.itl_s()) gaps.push_back(1e3 * gap);
-    return draw_histogram(fmt::format("Time between tokens (ITL): {} gaps at {} prompt, load {}", gaps.size(),
-                                      r->point.prompt_tokens, load_name(r->point)),
-                          "ms", std::move(gaps));
+    const std::string title = fmt::format("Time between tokens (ITL): {} gaps at {} prompt, load {}",
+                                          gaps.size(), r->point.prompt_tokens, load_name(r->point));
+    return draw_histogram(title, "ms", std::move(gaps));
 }
 
 std::string timeline_figure(const Study& study) {
@@ -222,6 +223,12 @@ std::string heroes(const Study& study) {
     return "<div class='heroes'>" + out + "</div>\n";
 }
 
+// The first table is the overview; the distributions behind it fold away.
+std::string table_html(const std::string& rows, bool first) {
+    const std::string table = "<div class='scroll'><table>" + rows + "</table></div>\n";
+    return first ? table : "<details><summary>Distributions</summary>\n" + table + "</details>\n";
+}
+
 // The Markdown table's cells, as HTML.
 std::string tables(const Study& study) {
     std::string out, table;
@@ -232,7 +239,7 @@ std::string tables(const Study& study) {
         std::string line = text.substr(at, end - at);
         at = end + 1;
         if (!line.starts_with("|")) {
-            if (!table.empty()) out += "<div class='scroll'><table>" + table + "</table></div>\n";
+            if (!table.empty()) out += table_html(table, out.empty());
             table.clear();
             head = true;
             continue;
@@ -250,7 +257,7 @@ std::string tables(const Study& study) {
         }
         table += "</tr>\n";
     }
-    if (!table.empty()) out += "<div class='scroll'><table>" + table + "</table></div>\n";
+    if (!table.empty()) out += table_html(table, out.empty());
     return out;
 }
 

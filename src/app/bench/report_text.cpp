@@ -22,7 +22,9 @@ struct Column {
 
 std::string ms(double seconds) { return seconds > 0 ? fmt::format("{:.2f}", 1e3 * seconds) : "-"; }
 std::string with_spread(const Summary& s, double scale) {
-    return s.n == 0 ? "-" : fmt::format("{:.2f} ±{:.2f}", scale * s.mean, scale * s.stdev);
+    if (s.n == 0) return "-";
+    const int digits = scale * s.mean >= 1000 ? 0 : scale * s.mean >= 100 ? 1 : 2;
+    return fmt::format("{:.{}f} ±{:.{}f}", scale * s.mean, digits, scale * s.stdev, digits);
 }
 std::string percent(double part) { return part > 0 ? fmt::format("{:.0f} %", 100 * part) : "-"; }
 std::string real(double value) { return value == 0 ? "" : fmt::format("{:.6g}", value); }

@@ -70,38 +70,41 @@ std::size_t last_level_cache_bytes() {
     return largest;
 }
 
-double number(const nlohmann::json& object, std::initializer_list<const char*> keys) {
-    for (const char* key : keys)
-        if (object.contains(key) && object[key].is_number()) return object[key].get<double>();
-    return 0;
+double number(const nlohmann::json& object, const std::string& key) {
+    return object.contains(key) && object[key].is_number() ? object[key].get<double>() : 0;
 }
 
 }  // namespace
 
-Machine machine_from_json(const std::string& devices_json, const std::string& device) {
+Machine machine_from_json(const std::string& devices_json,
+                          const std::string& device,
+                          const std::string& compute) {
     Machine machine;
-    const auto devices = nlohmann::json::parse(devices_json, nullptr, false);
-    if (!devices.is_object()) return machine;
-    nlohmann::json facts;
-    if (device == "cpu") {
-        facts = devices.value("cpu", nlohmann::json::object());
-    } else if (devices.contains("gpus") && devices["gpus"].is_array()) {
-        for (const auto& gpu : devices["gpus"])
-            if (facts.is_null() || (gpu.is_object() && gpu.value("name", "") == device)) facts = gpu;
+    const auto report = nlohmann::json::parse(devices_json, nullptr, false);
+    if (!report.is_object() || !report.contains("devices") || !report["devices"].is_array()) return machine;
+    for (const auto& facts : report["devices"]) {
+        if (!facts.is_object() || !facts.contains("name") || facts["name"] != device) continue;
+        if (facts.contains("description") && facts["description"].is_string())
+            machine.description = facts["description"].get<std::string>();
+        machine.read_bytes_per_s = number(facts, "read_bandwidth_bytes_per_s");
+        machine.matmul_flop_per_s = number(facts, "matmul_" + compute + "_flop_per_s");
+        machine.cache_bytes = std::size_t(number(facts, "cache_bytes"));
     }
-    if (!facts.is_object()) return machine;
-    machine.description = facts.value("description", "");
-    machine.read_bytes_per_s = number(facts, {"read_bandwidth_bytes_per_s", "read_bytes_per_s"});
-    machine.matmul_flop_per_s = number(facts, {"matmul_peak_flop_per_s", "matmul_flop_per_s"});
-    machine.cache_bytes = std::size_t(number(facts, {"cache_bytes", "l2_bytes"}));
     return machine;
 }
 
 Machine measure_machine(const EngineInfo& info) {
-    Machine machine = machine_from_json(describe_devices(true, info.threads), info.device);
+    Machine machine = machine_from_json(describe_devices(true, info.threads), info.device, info.compute);
     if (machine.description.empty()) machine.description = info.device_description;
     if (info.device == "cpu") machine.cache_bytes = std::max(machine.cache_bytes, last_level_cache_bytes());
     return machine;
+}
+
+Machine best_of(const Machine& a, const Machine& b) {
+    Machine best = a;
+    best.read_bytes_per_s = std::max(a.read_bytes_per_s, b.read_bytes_per_s);
+    best.matmul_flop_per_s = std::max(a.matmul_flop_per_s, b.matmul_flop_per_s);
+    return best;
 }
 
 }  // namespace llmgen::bench

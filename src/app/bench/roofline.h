@@ -49,7 +49,12 @@ std::string implausible_prefill(const Model& model, const Machine& machine, doub
 
 /// The device's measured limits, from describe_devices(). Unknown values stay 0.
 Machine measure_machine(const EngineInfo& info);
-/// The same from its JSON text; `device` is EngineInfo::device.
-Machine machine_from_json(const std::string& devices_json, const std::string& device);
+/// The same from its JSON text; `device` and `compute` are EngineInfo's.
+Machine machine_from_json(const std::string& devices_json,
+                          const std::string& device,
+                          const std::string& compute);
+/// A limit is what was ever reached: on a busy machine one measurement is low, and honest figures would be
+/// refused. So it is measured before and after the loads.
+Machine best_of(const Machine& a, const Machine& b);
 
 }  // namespace llmgen::bench

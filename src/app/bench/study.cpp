@@ -59,6 +59,7 @@ PointResult run_point(const Point& point,
 }
 
 void judge(PointResult& result, const Model& model, const Machine& machine) {
+    result.refused.clear();
     std::vector<std::vector<RequestTimes>> times;
     for (const auto& repetition : result.repetitions) {
         times.emplace_back();
