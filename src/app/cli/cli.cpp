@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <new>
 
+#include "app/bench/bench_command.h"
 #include "app/cli/command.h"
 #include "app/cli/io.h"
 #include "app/cli/numbers.h"
@@ -151,8 +152,9 @@ int run_cli(int argc, const char* const* argv) {
         root.get_formatter()->column_width(32);
         std::vector<std::unique_ptr<Command>> commands;
         commands.push_back(make_generate(root));
-        for (const auto make : {make_batch, make_tokenize, make_detokenize, make_render, make_score,
-                                make_inspect, make_devices, make_completion, make_man})
+        commands.push_back(make_bench(root));
+        for (const auto make : {make_chat, make_batch, make_tokenize, make_detokenize, make_render,
+                                make_score, make_inspect, make_devices, make_completion, make_man})
             commands.push_back(make(root));
 
         std::vector<std::string> words = arguments(argc, argv);

@@ -44,6 +44,7 @@ std::unique_ptr<Command> make_render(CLI::App& root);
 std::unique_ptr<Command> make_score(CLI::App& root);
 std::unique_ptr<Command> make_inspect(CLI::App& root);
 std::unique_ptr<Command> make_devices(CLI::App& root);
+std::unique_ptr<Command> make_chat(CLI::App& root);
 std::unique_ptr<Command> make_batch(CLI::App& root);
 std::unique_ptr<Command> make_completion(CLI::App& root);
 std::unique_ptr<Command> make_man(CLI::App& root);
