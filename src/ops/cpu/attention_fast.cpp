@@ -80,7 +80,7 @@ struct AttentionRunner::State {
 };
 
 AttentionRunner::AttentionRunner(DType act, Isa isa, int threads)
-    : act_(act), threads_(threads), kernels_(attention_kernels(act, isa)) {}
+    : act_(act), threads_(threads), kernels_(attention_kernels(act, isa)), pack_(pack_rows(isa)) {}
 
 AttentionRunner::~AttentionRunner() = default;
 
@@ -110,17 +110,14 @@ void AttentionRunner::pack_queries(const Job& job, const Task& task, float* pack
     for (int first = 0; first < task.n_rows; first += kernels_.max_rows) {
         const int n = std::min(kernels_.max_rows, task.n_rows - first), rows = kernels_.tile_rows(n);
         float* tile = packed + std::int64_t(first) * head_dim;
+        const void* sources[kMaxQueryRows];
         for (int r = 0; r < rows; ++r) {
             // Rows that fill up the tile repeat the last one; nobody reads their results.
             const int row = first + std::min(r, n - 1);
-            const float* q = job.q.as<float>() + (task.first_token + task.token(job, row)) * job.q.stride[0] +
-                             std::int64_t(task.head(job, row)) * head_dim;
-            if (kernels_.q_type == DType::f32)
-                for (int d = 0; d < head_dim; ++d) tile[d * rows + r] = q[d];
-            else
-                for (int d = 0; d < head_dim; ++d)
-                    reinterpret_cast<bf16*>(tile)[d / 2 * (2 * rows) + 2 * r + d % 2] = to_bf16(q[d]);
+            sources[r] = job.q.as<float>() + (task.first_token + task.token(job, row)) * job.q.stride[0] +
+                         std::int64_t(task.head(job, row)) * head_dim;
         }
+        pack_(tile, kernels_.q_type, sources, DType::f32, rows, head_dim);
     }
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ops/cpu/attention_kernels.h"
+#include "ops/cpu/pack_rows.h"
 #include "ops/cpu/scratch.h"
 #include "ops/ops.h"
 
@@ -42,6 +43,7 @@ private:
     DType act_;
     int threads_;
     AttentionKernels kernels_;
+    PackRows pack_;
     // Kept between steps, so that none allocates once it has seen its sizes.
     std::vector<Task> tasks_;
     std::vector<std::int64_t> part_of_task_;

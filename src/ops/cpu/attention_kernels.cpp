@@ -136,36 +136,49 @@ void values(float* out, const void* p, const PageBlocks& values, int begin, int 
         value_columns<kRows, 1, kBf16, true>(out, weights, values, begin, end, head_dim, column);
 }
 
-AttentionKernels::Softmax softmax(
-    void* p, DType p_type, const float* scores, int begin, int end, float scale) {
+/// kAll: the row sees every key of the block. The steps are the same either way, and so is the sums' order.
+template <bool kAll, DType kType>
+HWY_INLINE AttentionKernels::Softmax softmax_block(
+    void* p, const float* scores, int begin, int end, float scale) {
     const DF32 d;
-    const auto index = hn::Iota(d, 0.0f);
-    const F32 first = hn::Set(d, float(begin)), last = hn::Set(d, float(end)), s = hn::Set(d, scale);
-    const F32 none = hn::Set(d, -HUGE_VALF);
-    alignas(64) float scaled[kKeyBlock];
+    const F32 s = hn::Set(d, scale), none = hn::Set(d, -HUGE_VALF);
+    constexpr int kVectors = kKeyBlock / kLanes;
+    F32 v[kVectors];
     F32 largest = none;
-    // Also over what begin and end leave out: the number of steps, and so the order of the sums, is fixed.
-    for (int i = 0; i < kKeyBlock; i += kLanes) {
-        const F32 key = hn::Add(index, hn::Set(d, float(i)));
-        const auto seen = hn::And(hn::Ge(key, first), hn::Lt(key, last));
-        const F32 v = hn::IfThenElse(seen, hn::Mul(hn::LoadU(d, scores + i), s), none);
-        hn::Store(v, d, scaled + i);
-        largest = hn::Max(largest, v);
+#pragma GCC unroll 16
+    for (int i = 0; i < kVectors; ++i) {
+        v[i] = hn::Mul(hn::LoadU(d, scores + i * kLanes), s);
+        if constexpr (!kAll) {
+            const F32 key = hn::Iota(d, float(i * kLanes));
+            const auto seen =
+                hn::And(hn::Ge(key, hn::Set(d, float(begin))), hn::Lt(key, hn::Set(d, float(end))));
+            v[i] = hn::IfThenElse(seen, v[i], none);
+        }
+        largest = hn::Max(largest, v[i]);
     }
     const F32 max = hn::MaxOfLanes(d, largest);
     F32 sum = hn::Zero(d);
-    for (int i = 0; i < kKeyBlock; i += kLanes) {
-        const F32 v = hn::Load(d, scaled + i);
-        // exp(-inf) by Highway is not 0 to rely on.
-        const F32 e =
-            hn::IfThenElseZero(hn::Gt(v, none), hn::Exp(d, hn::Max(hn::Sub(v, max), hn::Set(d, -100.0f))));
-        if (p_type == DType::bf16)
-            store_bf16(static_cast<bf16*>(p) + i, e);
-        else
-            hn::StoreU(e, d, static_cast<float*>(p) + i);
+#pragma GCC unroll 16
+    for (int i = 0; i < kVectors; ++i) {
+        F32 e = fast_exp(hn::Sub(v[i], max));
+        if constexpr (!kAll) e = hn::IfThenElseZero(hn::Gt(v[i], none), e);
         sum = hn::Add(sum, e);
+        if constexpr (kType == DType::bf16)
+            store_bf16(static_cast<bf16*>(p) + i * kLanes, e);
+        else
+            hn::StoreU(e, d, static_cast<float*>(p) + i * kLanes);
     }
     return {hn::GetLane(max), hn::GetLane(hn::SumOfLanes(d, sum))};
+}
+
+AttentionKernels::Softmax softmax(
+    void* p, DType p_type, const float* scores, int begin, int end, float scale) {
+    const bool all = begin == 0 && end == kKeyBlock;
+    if (p_type == DType::bf16)
+        return all ? softmax_block<true, DType::bf16>(p, scores, begin, end, scale)
+                   : softmax_block<false, DType::bf16>(p, scores, begin, end, scale);
+    return all ? softmax_block<true, DType::f32>(p, scores, begin, end, scale)
+               : softmax_block<false, DType::f32>(p, scores, begin, end, scale);
 }
 
 void merge(float* total, float a, const float* part, float b, int n) {

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ops/cpu/element.h"
 #include "ops/cpu/packed_weight.h"
 
 namespace llmgen::cpu {
@@ -19,37 +18,6 @@ namespace {
 constexpr std::int64_t kBlockBytes = std::int64_t(2) << 20;
 // Below this many multiply-adds a second thread costs more than it brings (a fork is 1 to 2 µs).
 constexpr std::int64_t kSerialWork = 50000;
-
-template <typename Out, typename In>
-Out converted(In value) {
-    if constexpr (std::is_same_v<Out, In>)
-        return value;
-    else if constexpr (std::is_same_v<Out, float>)
-        return to_f32(value);
-    else
-        return to_bf16(value);
-}
-
-/// Rows into the tile's order, [depth / group][rows][group]; inputs beyond `in` are zeros.
-template <typename Out, typename In, int kGroup>
-void pack_rows(void* packed, const Tensor& x, std::int64_t first, int rows, std::int64_t depth) {
-    const std::int64_t in = x.dim(1);
-    const In* source = x.as<In>() + first * x.stride[0];
-    Out* to = static_cast<Out*>(packed);
-    for (std::int64_t i = 0; i < depth; i += kGroup)
-        for (int r = 0; r < rows; ++r)
-            for (int g = 0; g < kGroup; ++g)
-                *to++ = i + g < in ? converted<Out>(source[r * x.stride[0] + i + g]) : Out{};
-}
-
-void pack_tile(void* packed, DType type, const Tensor& x, std::int64_t first, int rows, std::int64_t depth) {
-    if (type == DType::bf16)
-        pack_rows<bf16, bf16, 2>(packed, x, first, rows, depth);
-    else if (x.dtype == DType::bf16)
-        pack_rows<float, bf16, 1>(packed, x, first, rows, depth);
-    else
-        pack_rows<float, float, 1>(packed, x, first, rows, depth);
-}
 
 }  // namespace
 
@@ -78,7 +46,8 @@ LinearRunner::LinearRunner(DType act, Isa isa, int threads)
     : threads_(threads),
       bf16_weights_(linear_kernels(DType::bf16, act, isa)),
       f32_weights_(linear_kernels(DType::f32, act, isa)),
-      finish_(finish_tile(isa)) {}
+      finish_(finish_tile(isa)),
+      pack_(pack_rows(isa)) {}
 
 void LinearRunner::run(TileOutput::Kind kind, const Tensor& out, const Tensor& x, const Weight& weight) {
     const PanelWeight& w = panels_of(weight);
@@ -100,7 +69,8 @@ void LinearRunner::run(TileOutput::Kind kind, const Tensor& out, const Tensor& x
     job.block_rows = block_tiles * tile;
     job.n_blocks = (n_rows + job.block_rows - 1) / job.block_rows;
 
-    const bool in_place = n_rows == 1 && x.dtype == kernels.x_type && w.depth() == w.in;
+    const bool in_place = n_rows == 1 && x.dtype == kernels.x_type && w.depth() == w.in &&
+                          reinterpret_cast<std::uintptr_t>(x.data) % 4 == 0;  // pairs are read as one
     char* packed = in_place ? nullptr : static_cast<char*>(packed_.get(std::size_t(n_rows * job.row_bytes)));
     job.packed = in_place ? static_cast<const char*>(x.data) : packed;
 
@@ -108,7 +78,7 @@ void LinearRunner::run(TileOutput::Kind kind, const Tensor& out, const Tensor& x
         for (std::int64_t t = n_tiles * self / team; t < n_tiles * (self + 1) / team; ++t)
             for (std::int64_t row = t * tile, end = std::min(row + tile, n_rows); row < end;) {
                 const int rows = kernels.tile_rows(end - row);
-                pack_tile(packed + row * job.row_bytes, kernels.x_type, x, row, rows, w.depth());
+                pack_tile(job, packed, row, rows);
                 row += rows;
             }
     };
@@ -126,6 +96,18 @@ void LinearRunner::run(TileOutput::Kind kind, const Tensor& out, const Tensor& x
         }
         run_units(job, n_units * self / team, n_units * (self + 1) / team);
     }
+}
+
+void LinearRunner::pack_tile(const Job& job, char* packed, std::int64_t row, int rows) const {
+    const void* sources[kMaxTileRows];
+    for (int r = 0; r < rows; ++r)
+        sources[r] = static_cast<const char*>(job.x.data) +
+                     (row + r) * job.x.stride[0] * std::int64_t(size_of(job.x.dtype));
+    char* to = packed + row * job.row_bytes;
+    pack_(to, job.kernels.x_type, sources, job.x.dtype, rows, job.w.in);
+    // Weights of bf16 are padded to pairs; their packed f32 rows too.
+    if (job.kernels.x_type == DType::f32 && job.w.depth() > job.w.in)
+        std::memset(to + rows * job.w.in * 4, 0, std::size_t(rows) * 4);
 }
 
 void LinearRunner::run_units(const Job& job, std::int64_t begin, std::int64_t end) const {

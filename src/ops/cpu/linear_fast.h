@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ops/cpu/linear_kernels.h"
+#include "ops/cpu/pack_rows.h"
 #include "ops/cpu/scratch.h"
 #include "ops/ops.h"
 
@@ -17,12 +18,14 @@ public:
 
 private:
     struct Job;
+    void pack_tile(const Job& job, char* packed, std::int64_t row, int rows) const;
     void run_units(const Job& job, std::int64_t begin, std::int64_t end) const;
     void run_panel(const Job& job, std::int64_t panel, int row, int row_end) const;
 
     int threads_;
     LinearKernels bf16_weights_, f32_weights_;
     FinishTile finish_;
+    PackRows pack_;
     Scratch packed_;
 };
 

@@ -7,8 +7,9 @@
 #endif
 
 #include <hwy/cache_control.h>
-#include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
+
+#include <cmath>
 
 #include "base/dtype.h"
 
@@ -59,10 +60,36 @@ HWY_INLINE void store_bf16(bf16* to, const float* values, std::int64_t n) {
     for (; i < n; ++i) to[i] = to_bf16(values[i]);
 }
 
+/// exp(v) for v <= 88, within 2 units of 2^-24 relative; below -87 it stays at exp(-87). Two thirds of the
+/// instructions of Highway's own, which also serves larger, smaller and special values.
+HWY_INLINE F32 fast_exp(F32 v) {
+    const DF32 d;
+#if HWY_TARGET == HWY_SCALAR  // no fused multiply-add, on which the reduction depends
+    return hn::Set(d, std::exp(hn::GetLane(hn::Max(v, hn::Set(d, -87.0f)))));
+#else
+    const hn::RebindToSigned<DF32> di;
+    v = hn::Max(v, hn::Set(d, -87.0f));
+    // v = (n + f) ln 2 with |f| <= 1/2; 1 / ln 2 in two parts.
+    const F32 n = hn::Round(hn::Mul(v, hn::Set(d, 1.44269504f)));
+    F32 f = hn::MulSub(v, hn::Set(d, 1.44269504f), n);
+    f = hn::MulAdd(v, hn::Set(d, 1.92596299e-8f), f);
+    // Minimax fit of 2^f with p(0) = 1: relative error 2e-9.
+    F32 p = hn::Set(d, 1.5353362e-4f);
+    p = hn::MulAdd(p, f, hn::Set(d, 1.3398875e-3f));
+    p = hn::MulAdd(p, f, hn::Set(d, 9.61843692e-3f));
+    p = hn::MulAdd(p, f, hn::Set(d, 5.55033237e-2f));
+    p = hn::MulAdd(p, f, hn::Set(d, 0.240226477f));
+    p = hn::MulAdd(p, f, hn::Set(d, 0.693147182f));
+    p = hn::MulAdd(p, f, hn::Set(d, 1.0f));
+    const auto exponent = hn::ShiftLeft<23>(hn::ConvertTo(di, n));
+    return hn::BitCast(d, hn::Add(hn::BitCast(di, p), exponent));
+#endif
+}
+
 /// v / (1 + exp(-v)); exp(88) is still finite, beyond it the quotient is 0 to the last bit that counts.
 HWY_INLINE F32 silu(F32 v) {
     const DF32 d;
-    const F32 e = hn::Exp(d, hn::Min(hn::Neg(v), hn::Set(d, 88.0f)));
+    const F32 e = fast_exp(hn::Min(hn::Neg(v), hn::Set(d, 88.0f)));
     return hn::Div(v, hn::Add(hn::Set(d, 1.0f), e));
 }
 

@@ -43,10 +43,9 @@ const Limits& limits() {
 }
 
 Weight random_weight(Ops& ops, DType type, std::int64_t out, std::int64_t in) {
-    std::uint32_t state = 1;
-    const auto next = [&] { return float((state = state * 1664525u + 1013904223u) >> 8) * 0x1p-24f - 0.5f; };
     std::vector<float> values(std::size_t(out * in));
-    for (float& v : values) v = next() * 0.1f;
+    for (std::size_t i = 0; i < values.size(); ++i)
+        values[i] = 0.05f * (float(i * 2654435761u % 1024) / 512 - 1);
     std::vector<bf16> half;
     if (type == DType::bf16)
         for (const float v : values) half.push_back(to_bf16(v));
