@@ -322,6 +322,15 @@ void Interpreter::execute_call_block(const Stmt& s, TextBuilder& out) {
 
 // --- loops ---
 
+// The reference's filter yields what the targets hold: tuples for `for a, b in x if y`, whatever the items
+// were.
+Value Interpreter::rebuilt(const Expr& target, const Value& item) {
+    if (target.kind != ExprKind::tuple) return item;
+    List parts = to_list(item);
+    for (std::size_t i = 0; i < parts.size(); ++i) parts[i] = rebuilt(*target.children[i], parts[i]);
+    return Value::tuple(std::move(parts));
+}
+
 Iterator Interpreter::filtered(const Stmt& s, Iterator next) {
     const ScopePtr outer = scope_;
     return [this, &s, next = std::move(next), outer]() -> std::optional<Value> {
@@ -330,7 +339,7 @@ Iterator Interpreter::filtered(const Stmt& s, Iterator next) {
             const Restore restore(scope_);
             scope_ = enter(s.test_frame, outer);
             assign(*s.test_target, *v);
-            if (truthy(evaluate(*s.exprs[1]))) return v;
+            if (truthy(evaluate(*s.exprs[1]))) return rebuilt(*s.test_target, *v);
         }
         return std::nullopt;
     };

@@ -28,9 +28,9 @@ inline bool is_missing(const Value& v) { return v.is_object() && !v.as_object();
 
 struct Limits {
     std::int64_t nodes = 8'000'000;
-    std::int64_t bytes = std::int64_t(1) << 30;  // made in all, by all operations
-    double seconds = 0.7;                        // of the thread's processor time
-    int calls = 220;                             // nested macros
+    std::int64_t bytes = std::int64_t(512) << 20;  // made in all, by all operations
+    double seconds = 0.5;                          // of the thread's processor time
+    int calls = 220;                               // nested macros
 };
 
 class Interpreter {
@@ -103,6 +103,7 @@ private:
                    const ScopePtr& outer,
                    const Value& loop_object,
                    TextBuilder& out);
+    Value rebuilt(const Expr& target, const Value& item);
     Iterator filtered(const Stmt& s, Iterator next);
     Flow execute_inner(const Stmt& s, TextBuilder& out);
     void execute_set(const Stmt& s);

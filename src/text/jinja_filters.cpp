@@ -326,8 +326,11 @@ Value word_wrap(Interpreter& in, const Value& v, Arguments&& a) {
     const std::int64_t width = p[0] ? index_value(*p[0]) : 79;
     if (width <= 0) raise("ValueError", "invalid width " + std::to_string(width) + " (must be > 0)");
     const Text by = p[2] && !p[2]->is_none() ? text_argument(*p[2], "wrapstring") : Text("\n");
+    if (v.is_undefined()) raise_undefined(v);
+    if (!v.is_string())
+        raise("AttributeError", "'" + type_name(v) + "' object has no attribute 'splitlines'");
     std::vector<Text> lines;
-    for (const Value& line : split_lines(in.str(v), false)) {
+    for (const Value& line : split_lines(v.text(), false)) {
         const std::size_t before = lines.size();
         wrap_line(line.text(), width, !p[1] || in.truthy(*p[1]), !p[3] || in.truthy(*p[3]), lines);
         if (lines.size() == before) lines.emplace_back();
@@ -435,7 +438,8 @@ Value round_filter(Interpreter& in, const Value& v, Arguments&& a) {
         const double s = scale.is_float() ? scale.as_float() : scale.to_big().to_double();
         const double scaled = d * s;
         if (!std::isfinite(scaled)) raise("OverflowError", "cannot convert float infinity to integer");
-        return Value::floating((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / s);
+        const double whole = method == "ceil" ? std::ceil(scaled) : std::floor(scaled);
+        return Value::floating((whole == 0 ? 0.0 : whole) / s);  // an integer to Python, which has no -0
     }
     if (v.is_float()) return Value::floating(round_half_even(d, int(precision)));
     if (precision >= 0) return Value::integer(v.to_big());

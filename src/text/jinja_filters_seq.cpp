@@ -44,6 +44,27 @@ struct Getter {
     }
 };
 
+// A generator function of Python's: nothing happens, no fault either, before it is first asked.
+Value lazy(Interpreter& in, const Value& v, std::function<Iterator()> start) {
+    return make_generator(
+        [&in, start = std::move(start), next = Iterator(),
+         started = false]() mutable -> std::optional<Value> {
+            if (!started) {
+                started = true;
+                next = start();
+            }
+            in.step();
+            return next ? next() : std::nullopt;
+        },
+        v.depth());
+}
+
+// map and select look at their input first: nothing comes of a false one.
+Value lazy_if_true(Interpreter& in, const Value& v, std::function<Iterator(Iterator)> make) {
+    return lazy(in, v,
+                [&in, v, make = std::move(make)] { return in.truthy(v) ? make(in.iterate(v)) : Iterator(); });
+}
+
 bool flag(Interpreter& in, const Parameters& p, std::size_t i) { return p[i] && in.truthy(*p[i]); }
 
 // Sorted by keys, stable; `reverse` keeps equal ones in their order, as Python does.
@@ -108,8 +129,8 @@ Value dict_sort(Interpreter& in, const Value& v, Arguments&& a) {
 Value unique(Interpreter& in, const Value& v, Arguments&& a) {
     const Parameters p("do_unique", {"case_sensitive", "attribute"}, a, 0);
     const Getter get(p[1], !flag(in, p, 0));
-    return make_generator(
-        [&in, get, next = in.iterate(v), seen = std::make_shared<Dict>()]() -> std::optional<Value> {
+    return lazy(in, v, [&in, v, get]() -> Iterator {
+        return [&in, get, next = in.iterate(v), seen = std::make_shared<Dict>()]() -> std::optional<Value> {
             while (auto item = next()) {
                 in.step();
                 const Value key = get(in, *item);
@@ -118,8 +139,8 @@ Value unique(Interpreter& in, const Value& v, Arguments&& a) {
                 return item;
             }
             return std::nullopt;
-        },
-        v.depth());
+        };
+    });
 }
 
 Value extreme(Interpreter& in, const Value& v, Arguments& a, const char* op) {
@@ -171,8 +192,7 @@ bool reversible(const Value& v) {
 
 Value last(Interpreter& in, const Value& v, Arguments&& a) {
     const Parameters p("do_last", {}, a, 0);
-    if (v.is_undefined() || !reversible(v))
-        raise("TypeError", "'" + type_name(v) + "' object is not reversible");
+    if (!reversible(v)) raise("TypeError", "'" + type_name(v) + "' object is not reversible");
     if (v.is_string() || v.is_list() || v.is_tuple()) {
         const Value item = in.item(v, Value::integer(-1));
         return item.is_undefined() && *in.length(v) == 0
@@ -221,7 +241,7 @@ Value reverse_filter(Interpreter& in, const Value& v, Arguments&& a) {
     List items = in.to_list(v);
     std::reverse(items.begin(), items.end());
     const Value list = Value::list(std::move(items));
-    if (!reversible(v) || v.is_undefined()) return list;
+    if (!reversible(v)) return list;
     return make_generator(in.iterate(list), list.depth());
 }
 
@@ -240,18 +260,16 @@ Value sum_filter(Interpreter& in, const Value& v, Arguments&& a) {
 
 Value batch(Interpreter& in, const Value& v, Arguments&& a) {
     const Parameters p("do_batch", {"linecount", "fill_with"}, a, 1);
-    const std::int64_t size = index_value(*p[0]);
-    const Value fill = p.get(1, Value());
-    return make_generator(
-        [&in, size, fill, next = in.iterate(v), done = false,
-         held = std::optional<Value>()]() mutable -> std::optional<Value> {
+    return lazy(in, v, [&in, v, count = *p[0], fill = p.get(1, Value())]() -> Iterator {
+        return [&in, count, fill, next = in.iterate(v), done = false,
+                held = std::optional<Value>()]() mutable -> std::optional<Value> {
             if (done) return std::nullopt;
             List row;
             if (held) row.push_back(std::move(*held));
             held.reset();
             while (auto item = next()) {
                 in.step();
-                if (std::int64_t(row.size()) == size) {
+                if (equal(Value::integer(std::int64_t(row.size())), count)) {
                     held = std::move(item);
                     return Value::list(std::move(row));
                 }
@@ -259,28 +277,26 @@ Value batch(Interpreter& in, const Value& v, Arguments&& a) {
             }
             done = true;
             if (row.empty()) return std::nullopt;
-            while (!fill.is_none() && std::int64_t(row.size()) < size) {
+            const std::int64_t size = fill.is_none() ? 0 : index_value(count);
+            while (std::int64_t(row.size()) < size) {
                 in.charge(sizeof(Value));
                 row.push_back(fill);
             }
             return Value::list(std::move(row));
-        },
-        v.depth());
+        };
+    });
 }
 
 Value slice_filter(Interpreter& in, const Value& v, Arguments&& a) {
     const Parameters p("do_slice", {"slices", "fill_with"}, a, 1);
-    const std::int64_t slices = index_value(*p[0]);
-    const Value fill = p.get(1, Value());
-    const List all = in.to_list(v);
-    if (slices == 0) raise("ZeroDivisionError", "integer division or modulo by zero");
-    const std::int64_t n = std::int64_t(all.size());
-    const std::int64_t per = slices > 0 ? n / slices : 0, extra = slices > 0 ? n % slices : 0;
-    return make_generator(
-        [&in, all, slices, per, extra, fill, i = std::int64_t(0),
-         offset = std::int64_t(0)]() mutable -> std::optional<Value> {
+    return lazy(in, v, [&in, v, count = *p[0], fill = p.get(1, Value())]() -> Iterator {
+        const List all = in.to_list(v);
+        const std::int64_t slices = index_value(count), n = std::int64_t(all.size());
+        if (slices == 0) raise("ZeroDivisionError", "integer division or modulo by zero");
+        const std::int64_t per = slices > 0 ? n / slices : 0, extra = slices > 0 ? n % slices : 0;
+        return [all, slices, per, extra, fill, i = std::int64_t(0),
+                offset = std::int64_t(0)]() mutable -> std::optional<Value> {
             if (i >= slices) return std::nullopt;
-            in.step();
             const std::int64_t start = offset + i * per;
             if (i < extra) ++offset;
             const std::int64_t end = offset + (i + 1) * per;
@@ -288,8 +304,8 @@ Value slice_filter(Interpreter& in, const Value& v, Arguments&& a) {
             if (!fill.is_none() && i >= extra) row.push_back(fill);
             ++i;
             return Value::list(std::move(row));
-        },
-        v.depth());
+        };
+    });
 }
 
 Value group_by(Interpreter& in, const Value& v, Arguments&& a) {
@@ -312,24 +328,9 @@ Value group_by(Interpreter& in, const Value& v, Arguments&& a) {
     return Value::list(std::move(out));
 }
 
-// Runs `make` when the generator is first asked, and only if the input is true.
-Value lazy(Interpreter& in, const Value& v, std::function<Iterator(Iterator)> make) {
-    return make_generator(
-        [&in, v, make = std::move(make), next = Iterator(),
-         started = false]() mutable -> std::optional<Value> {
-            if (!started) {
-                started = true;
-                if (in.truthy(v)) next = make(in.iterate(v));
-            }
-            in.step();
-            return next ? next() : std::nullopt;
-        },
-        v.depth());
-}
-
 Value map_filter(Interpreter& in, const Value& v, Arguments&& arguments) {
     auto a = std::make_shared<Arguments>(std::move(arguments));
-    return lazy(in, v, [&in, a](Iterator next) -> Iterator {
+    return lazy_if_true(in, v, [&in, a](Iterator next) -> Iterator {
         const auto attribute = std::find_if(a->keyword.begin(), a->keyword.end(),
                                             [](const auto& k) { return k.first.view() == "attribute"; });
         if (a->positional.empty() && attribute != a->keyword.end()) {
@@ -362,7 +363,7 @@ Value map_filter(Interpreter& in, const Value& v, Arguments&& arguments) {
 
 Value select_or_reject(Interpreter& in, const Value& v, Arguments&& arguments, bool keep, bool by_attribute) {
     auto a = std::make_shared<Arguments>(std::move(arguments));
-    return lazy(in, v, [&in, a, keep, by_attribute](Iterator next) -> Iterator {
+    return lazy_if_true(in, v, [&in, a, keep, by_attribute](Iterator next) -> Iterator {
         const std::size_t offset = by_attribute ? 1 : 0;
         if (a->positional.size() < offset)
             raise("FilterArgumentError", "Missing parameter for attribute name");

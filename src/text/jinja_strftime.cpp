@@ -149,6 +149,7 @@ std::string expand(const std::tm& t, char code, char flag) {
 
 }  // namespace
 
+// %[flags][width][E|O]code, as the C library has it.
 std::string strftime(const std::tm& t, std::string_view format) {
     std::string out;
     for (std::size_t at = 0; at < format.size(); ++at) {
@@ -160,15 +161,23 @@ std::string strftime(const std::tm& t, std::string_view format) {
         char flag = '\0';
         while (at < format.size() && std::string_view("-_0^#").find(format[at]) != std::string_view::npos)
             flag = format[at++];
+        int width = 0;
+        for (; at < format.size() && format[at] >= '0' && format[at] <= '9'; ++at)
+            if ((width = width * 10 + (format[at] - '0')) > 4096)
+                raise("ResourceError", "a date that is too wide");
         while (at < format.size() && (format[at] == 'E' || format[at] == 'O')) ++at;
         const char code = at < format.size() ? format[at] : '\0';
-        if (std::string_view("aAbBcCdDeFfgGhHIjklmMnpPrRsStTuUVwWxXyYzZ%").find(code) ==
-                std::string_view::npos ||
-            code == '\0')
-            out += format.substr(begin,
-                                 std::min(at + 1, format.size()) - begin);  // an unknown code stays as it is
-        else
-            out += expand(t, code, flag);
+        const bool known =
+            code != '\0' && std::string_view("aAbBcCdDeFfgGhHIjklmMnpPrRsStTuUVwWxXyYzZ%").find(code) !=
+                                std::string_view::npos;
+        const std::string text =
+            known ? expand(t, code, flag)
+                  : std::string(format.substr(begin, std::min(at + 1, format.size()) - begin));
+        const bool number =
+            known && std::string_view("CdgGHIjmMsSuUVwWyY").find(code) != std::string_view::npos;
+        const char fill = flag == '_' ? ' ' : flag == '0' || (number && flag != '-') ? '0' : ' ';
+        if (int(text.size()) < width) out.append(std::size_t(width) - text.size(), fill);
+        out += text;
     }
     return out;
 }
