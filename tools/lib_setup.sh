@@ -61,6 +61,9 @@ configure_and_build() {
         tail -n 20 "$build.configure.log" >&2
         return 1
     }
+    local quiet=--quiet
+    [ -t 2 ] && quiet=  # a person watches: one line that counts
+    # Not to stdout, which carries the answer.
     # shellcheck disable=SC2086
-    ninja -C "$build" --quiet $targets
+    ninja -C "$build" $quiet $targets >&2
 }
