@@ -3,6 +3,8 @@
     python peers.py llama.cpp    MODEL.gguf THREADS
     python peers.py transformers CHECKPOINT_DIR THREADS [bf16|f32]
 
+With a last argument "once": loads, answers 8 tokens to a short prompt, ends (a whole run, as a user feels it).
+
 {"op": "generate", "prompts": [[ids] ...], "new": N}: greedy, EOS not heeded, all prompts of one length and
 computed together. Answer: {"ids": [[N ids] ...], "times": [seconds from the start to the N-th token of all]}.
 {"op": "margins", "prompt": [ids], "ids": [ids]} (transformers): for each of `ids`, how far its logit lies
@@ -132,10 +134,14 @@ class Transformers:
 
 def main():
     engine, path, threads, *rest = sys.argv[1:]
+    once = rest[-1:] == ["once"]
     answers = os.fdopen(os.dup(1), "w")  # what libraries print must not land among the answers
     os.dup2(2, 1)
     begin = time.perf_counter()
-    peer = {"llama.cpp": LlamaCpp, "transformers": Transformers}[engine](path, int(threads), *rest)
+    peer = {"llama.cpp": LlamaCpp, "transformers": Transformers}[engine](path, int(threads), *rest[: len(rest) - once])
+    if once:
+        peer.generate([[1, 9690, 198, 1780, 314, 260, 3575, 282, 4649, 47, 2, 198]], 8)
+        return
     print(json.dumps({"load_s": time.perf_counter() - begin, **peer.about}), file=answers, flush=True)
     for line in sys.stdin:
         request = json.loads(line)
