@@ -60,8 +60,12 @@ std::string step_line(const Result& result, const Step& step, const Tokenizer& t
                           step.computed_tokens, step.computed_tokens == 1 ? "" : "s",
                           step.computed_tokens == 1 ? fed : "", step.cached_tokens);
     }
+    const double by_model = std::exp(step.chosen.logprob);
     out += fmt::format(", {:.1f} ms -> chose {} {:.1f} %", step.milliseconds,
-                       token_text(tokenizer, step.chosen.id), 100 * step.probability);
+                       token_text(tokenizer, step.chosen.id), 100 * by_model);
+    // Greedy leaves the choice no chance; other rules shift it.
+    if (step.probability < 1 && std::abs(step.probability - by_model) > 0.0005)
+        out += fmt::format(" ({:.1f} % after the sampling rules)", 100 * step.probability);
     std::string others;
     for (const TokenLogprob& other : step.runners_up) {
         if (other.id == step.chosen.id) continue;
