@@ -15,6 +15,7 @@
 // beside others. Error: (in / 32 + 6) · 2^-24 · Σ|w||x|, plus the rounding of y.
 #pragma once
 
+#include "choice.cuh"
 #include "common/reduce.h"
 #include "common/vector.h"
 #include "kernels.h"
@@ -25,7 +26,7 @@ inline constexpr int kGemvWarps = 8;
 inline constexpr int kGemvThreads = kGemvWarps * kWarp;
 inline constexpr int kGemvUnroll = 4;
 
-enum class GemvEnd { store, add, swiglu };
+enum class GemvEnd { store, add, swiglu, argmax };
 
 /// The second row of the pair that begins at row `first`; may lie past the end.
 template <GemvEnd kEnd>
@@ -70,6 +71,14 @@ __device__ __forceinline__ void write_pair(const Gemv& p, int t, int first, floa
     } else if constexpr (kEnd == GemvEnd::add) {
         static_cast<float*>(p.y)[base] += a;
         if (second < p.out) static_cast<float*>(p.y)[base + 1] += b;
+    } else if constexpr (kEnd == GemvEnd::argmax) {
+        Best best = best_of(a, first);
+        if (second < p.out && best_of(b, second) > best) best = best_of(b, second);
+        // A stale read only costs a needless atomic; reading first saves nearly all of them.
+        if (best > p.best[t]) atomic_max(&p.best[t], best);
+        if (p.y == nullptr) return;
+        static_cast<float*>(p.y)[base] = a;
+        if (second < p.out) static_cast<float*>(p.y)[base + 1] = b;
     } else if (p.y_type == DType::f32) {
         static_cast<float*>(p.y)[base] = a;
         if (second < p.out) static_cast<float*>(p.y)[base + 1] = b;

@@ -63,6 +63,10 @@ void copy_pages(
 
 inline constexpr int kMaxGemvTokens = 8;
 
+/// The best of a row while it is being found, as one number that atomics can compare: larger logit, then
+/// lower id. Zero before the first; best_id() reads it.
+using Best = unsigned long long;
+
 struct Gemv {
     const void* weight;  // [out, in]
     DType weight_type;
@@ -73,9 +77,10 @@ struct Gemv {
     const float* norm_weight = nullptr;  // [in] or null: x is normalised first, as rmsnorm() does
     float eps = 0;
     int n_tokens, out, in;
-    void* y;  // store: f32 | act, add: f32, swiglu: act
+    void* y;  // store: f32 | act, add: f32, swiglu: act, argmax: f32 or null
     DType y_type;
     std::int64_t y_stride;
+    Best* best = nullptr;  // [n_tokens], argmax only
 };
 /// Whether gemv can take the norm's work along: the normalised rows must fit into shared memory.
 bool gemv_fuses_norm(int n_tokens, int in, DType act_type, DType weight_type);
@@ -83,6 +88,8 @@ bool gemv_fuses_norm(int n_tokens, int in, DType act_type, DType weight_type);
 void gemv(const Gemv&, Dependent, Stream);
 /// y += W x + bias
 void gemv_add(const Gemv&, Dependent, Stream);
+/// y = W x + bias, and best[t] = max of best[t] and row t: the output projection with greedy's choice
+void gemv_argmax(const Gemv&, Dependent, Stream);
 /// y [n_tokens, out / 2] = silu(g) · u, (g, u) the halves of W x + bias
 void gemv_swiglu(const Gemv&, Dependent, Stream);
 
@@ -112,6 +119,55 @@ struct RopeStore {
 };
 /// head_dim up to 256
 void qk_norm_rope_store_kv(const RopeStore&, Dependent, Stream);
+
+// --- choosing tokens
+//
+// The same choices as the engine's Sampler makes on the host: bias, penalties, temperature, top-k, top-p,
+// min-p, draw, with the same weights (the same polynomial for exp, bit for bit) and the same random numbers.
+// Sums are whole numbers of 2^-45 (of the largest weight), so they don't depend on the order of addition; the
+// host's doubles differ by less than vocab x 2^-46, and a different id is chosen only if a draw or a border
+// falls in between.
+
+/// What becomes of a `best`: ids[t] = its id, or -1 where the largest logit isn't finite; best[t] is zero
+/// again.
+void take_best(int* ids, Best* best, int n_rows, Stream);
+/// best[t] = the best of row t, for logits that no gemv_argmax made.   logits [n_rows, vocab], rows `stride`
+/// apart
+void argmax(Best* best, const float* logits, std::int64_t stride, int n_rows, int vocab, Stream);
+
+struct SampleRow {
+    float inverse_temperature;  // float(1 / temperature); 0: greedy
+    int top_k;                  // 0: off
+    double top_p, min_p;        // 1, 0: off
+    float repetition;           // 1: off
+    double presence, frequency;
+    std::uint64_t seed, step;  // of the random numbers
+    int* counts;  // [vocab] or null: 0 = never seen, 1 = in the prompt only, 1 + n = n times in the answer
+    const int* bias_ids;  // [n_bias], each id once
+    const float* biases;
+    int n_bias;
+};
+struct Sampled {
+    int id;             // -1: the logits aren't finite
+    float probability;  // after all transforms; 1 where greedy
+};
+/// Overwrites the logits with what bias and penalties make of them, and counts the chosen id where there are
+/// counts.
+void sample(
+    Sampled* out, float* logits, std::int64_t stride, const SampleRow* rows, int n_rows, int vocab, Stream);
+
+/// The softmax of raw logits, as logarithms: of `chosen` [n_rows] (null: not asked) and of the n_top largest,
+/// the lowest id first where equal.   top_ids, top_logprobs [n_rows, n_top]; chosen_logprobs [n_rows]
+struct LogProbs {
+    const float* logits;
+    std::int64_t stride;
+    const int* chosen;
+    float* chosen_logprobs;
+    int* top_ids;
+    float* top_logprobs;
+    int n_rows, vocab, n_top;
+};
+void logprobs(const LogProbs&, Stream);
 
 // --- attention over pages
 //

@@ -191,6 +191,10 @@ __device__ __forceinline__ float exp2_fast(float x) {
 }
 __device__ __forceinline__ float rsqrt_f32(float x) { return 1.0f / sqrtf(x); }
 __device__ __forceinline__ float fma_f32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+// One rounding each; never contracted.
+__device__ __forceinline__ float add_rn(float a, float b) { return __fadd_rn(a, b); }
+__device__ __forceinline__ float sub_rn(float a, float b) { return __fsub_rn(a, b); }
+__device__ __forceinline__ float mul_rn(float a, float b) { return __fmul_rn(a, b); }
 __device__ __forceinline__ float max_f32(float a, float b) { return fmaxf(a, b); }
 
 /// Launches; an error is kept by the runtime and found by the caller's check.

@@ -11,6 +11,7 @@
 //   ldmatrix_x4 ldmatrix_x4_trans mma_m16n8k16<T>
 //   grid_dependency_wait grid_dependency_trigger
 //   as_f32 from_f32<T> pack2<T> bits_to_f32 f32_to_bits exp2_fast rsqrt_f32 max_f32 fma_f32
+//   add_rn sub_rn mul_rn
 //
 // Traps: `__shared__` would silently vanish under g++, so shared memory is only ever a SHARED_ARRAY (16-byte
 // aligned, size a constant). A shuffle orders no memory; sync_warp does. Under nvcc the static shared memory

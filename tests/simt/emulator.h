@@ -179,6 +179,9 @@ std::uint32_t pack2(float low, float high) {
 inline float exp2_fast(float x) { return std::exp2(x); }
 inline float rsqrt_f32(float x) { return 1.0f / std::sqrt(x); }
 inline float fma_f32(float a, float b, float c) { return a * b + c; }
+inline float add_rn(float a, float b) { return a + b; }
+inline float sub_rn(float a, float b) { return a - b; }
+inline float mul_rn(float a, float b) { return a * b; }
 inline float max_f32(float a, float b) { return a > b ? a : b; }
 
 }  // namespace llmgen::kernels
