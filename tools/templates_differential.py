@@ -267,7 +267,7 @@ def reference(cases):
     for c in cases:
         try:
             messages = u._normalize_chat_messages(c["messages"])
-            extra = {"bos_token": c["bos_token"], **c["kwargs"]}
+            extra = {**{k: c[k] for k in ("bos_token", "eos_token") if c[k] is not None}, **c["kwargs"]}
             rendered, _ = u.render_jinja_template([messages], tools=c.get("tools"), chat_template=c["template_text"], add_generation_prompt=c["add_generation_prompt"], **extra)
             rendered[0].encode()
             yield {"text": rendered[0]}

@@ -78,6 +78,7 @@ enum class Op : std::uint8_t {
 struct Expr {
     ExprKind kind;
     Op op = Op::add;
+    bool folded = false;        // slice: in an expression of constants that is printed
     bool checked_late = false;  // filter, test: an unknown name is a fault only when reached
     std::uint32_t offset = 0;
     int depth = 1;

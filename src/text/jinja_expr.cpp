@@ -49,7 +49,7 @@ Value Interpreter::evaluate(const Expr& e) {
                 if (e.children[i]) parts[i] = evaluate(*e.children[i]);
             offset_ = e.offset;
             // The reference folds constants, by its own look-up, which answers undefined instead.
-            if (e.children[0]->kind == ExprKind::constant && !parts[0].is_string())
+            if (e.folded && (parts[0].is_number() || parts[0].is_none() || parts[0].is_dict()))
                 return Value::undefined(type_name(parts[0]) + " object has no element slice");
             return slice(parts[0], parts[1], parts[2], parts[3]);
         }

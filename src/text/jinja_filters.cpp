@@ -459,7 +459,10 @@ Value file_size(Interpreter& in, const Value& v, Arguments&& a) {
     const Value f = to_float(in, v, Arguments{});
     const double bytes = f.as_float(), base = binary ? 1024 : 1000;
     if (bytes == 1) return Value::string("1 Byte");
-    if (bytes < base) return Value::string(std::to_string(std::int64_t(bytes)) + " Bytes");
+    if (bytes < base) {
+        if (std::isinf(bytes)) raise("OverflowError", "cannot convert float infinity to integer");
+        return Value::string(BigInt::from_double(bytes).to_string() + " Bytes");
+    }
     double unit = base;
     static constexpr std::string_view kPrefixes = "KMGTPEZY";
     for (std::size_t i = 0; i < kPrefixes.size(); ++i) {

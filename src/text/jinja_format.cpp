@@ -69,6 +69,22 @@ std::string print_double(char type, int precision, double d, bool alternate) {
     return out;
 }
 
+// No type but a precision: like g, but with a digit after the point, and an exponent one digit sooner.
+std::string general_with_point(int precision, double magnitude) {
+    std::string s = print_double('e', precision - 1, magnitude, false);
+    const std::size_t e = s.find('e');
+    const int exponent = std::stoi(s.substr(e + 1));
+    const bool fixed = exponent >= -4 && exponent < precision - 1;
+    const std::string tail = s.substr(e);
+    s = fixed ? print_double('f', precision - 1 - exponent, magnitude, false) : s.substr(0, e);
+    if (s.find('.') != std::string::npos) {
+        s.erase(s.find_last_not_of('0') + 1);
+        if (s.back() == '.') s.pop_back();
+    }
+    if (!fixed) return s + tail;
+    return s.find('.') == std::string::npos ? s + ".0" : s;
+}
+
 // The magnitude of a float in a type of the mini language.
 std::string float_body(const Layout& l, double magnitude) {
     char type = l.type;
@@ -83,12 +99,7 @@ std::string float_body(const Layout& l, double magnitude) {
     if (type == '%')
         return print_double('f', precision < 0 ? 6 : precision, magnitude * 100, l.alternate) + "%";
     if (type == 'n') type = 'g';
-    if (type == '\0') {  // like g, but always with a digit after the point
-        std::string s = print_double('g', precision == 0 ? 1 : precision, magnitude, false);
-        const int exponent = magnitude == 0 ? 0 : int(std::floor(std::log10(magnitude)));
-        if (s.find_first_of(".e") == std::string::npos) s += exponent >= precision ? "" : ".0";
-        return s;
-    }
+    if (type == '\0') return general_with_point(std::max(precision, 1), magnitude);
     return print_double(type,
                         precision < 0                                    ? 6
                         : (type == 'g' || type == 'G') && precision == 0 ? 1
@@ -194,6 +205,7 @@ Text format_value(Interpreter& in, const Value& v, const Text& spec) {
     in.charge(std::size_t(l.width));
     if (v.is_string()) {
         if (l.type && l.type != 's') unknown_code(l.type, v);
+        if (l.grouping) raise("ValueError", std::string("Cannot specify '") + l.grouping + "' with 's'.");
         if (l.align == '=' && l.fill != "0")
             raise("ValueError", "'=' alignment not allowed in string format specifier");
         if (l.sign != '-') raise("ValueError", "Sign not allowed in string format specifier");
@@ -203,9 +215,11 @@ Text format_value(Interpreter& in, const Value& v, const Text& spec) {
         return pad(l, "", body, '<');
     }
     if (v.is_integral()) {
-        if (v.is_bool() && !l.type && !l.grouping && l.precision < 0 && l.sign == '-') {
-            // bool formats as the integer
-        }
+        const bool groups = l.grouping == ','
+                                ? std::string_view("boxXcn").find(l.type) == std::string_view::npos
+                                : l.type != 'c' && l.type != 'n';
+        if (l.grouping && l.type && !groups)
+            raise("ValueError", std::string("Cannot specify '") + l.grouping + "' with '" + l.type + "'.");
         if (l.type && std::string_view("eEfFgG%").find(l.type) != std::string_view::npos) {
             const double d = v.type() == Type::big_integer ? v.as_big().to_double() : double(v.as_int());
             return format_float_value(l, d, v.from_user());

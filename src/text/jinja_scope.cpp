@@ -281,6 +281,26 @@ bool is_short_cut(const Expr& e) {
     return constant_truth(*e.children[0]) == (e.kind == ExprKind::logical_or);
 }
 
+bool is_constant(const Expr& e) {
+    switch (e.kind) {
+        case ExprKind::name:
+        case ExprKind::namespace_ref:
+        case ExprKind::call:
+        case ExprKind::filter:
+        case ExprKind::test:
+            return false;
+        default:
+            return std::all_of(e.children.begin(), e.children.end(),
+                               [](const ExprPtr& c) { return !c || is_constant(*c); });
+    }
+}
+
+void mark_folded(Expr& e) {
+    e.folded = true;
+    for (ExprPtr& c : e.children)
+        if (c) mark_folded(*c);
+}
+
 // --- the second pass: places for names, faults of the compiler ---
 
 struct Frame {
@@ -379,7 +399,10 @@ private:
             case StmtKind::text:
                 break;
             case StmtKind::output:
-                for (ExprPtr& e : s.exprs) visit(e.get(), f);
+                for (ExprPtr& e : s.exprs) {
+                    visit(e.get(), f);
+                    if (is_constant(*e)) mark_folded(*e);
+                }
                 break;
             case StmtKind::for_loop:
                 visit_for(s, f);

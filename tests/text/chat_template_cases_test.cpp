@@ -126,6 +126,8 @@ void replay(const std::filesystem::path& path) {
     EXPECT_GT(texts, 0);
 }
 
+TEST(ChatTemplateCases, OfThisTree) { replay(test::data("templates/cases.jsonl")); }
+
 TEST(ChatTemplateCases, Reference) {
     const auto path = test::shared("cases/templates.jsonl");
     SKIP_WITHOUT(path);
