@@ -62,9 +62,13 @@ TEST_P(EveryBackend, LinearMatchesF64Sums) {
             }
 }
 
-TEST_P(EveryBackend, PartsStackWithTheirBiases) {
+class Parts : public EveryBackend {
+protected:
+    void check(int rows, int in);
+};
+
+void Parts::check(int rows, int in) {
     Random random(5);
-    const int in = 24, rows = 3;
     const auto a = random.values(40 * in), b = random.values(9 * in), c = random.values(17 * in);
     const auto bias = random.values(40);
     const auto bytes_a = encode(DType::f32, a), bytes_b = encode(DType::bf16, b),
@@ -104,6 +108,12 @@ TEST_P(EveryBackend, PartsStackWithTheirBiases) {
     EXPECT_TRUE(sum.padding_untouched());
 }
 
+TEST_P(Parts, StackWithTheirBiases) {
+    check(3, 24);
+    check(20, 32);
+    check(1, 7);
+}
+
 TEST_P(EveryBackend, SwigluHalvesTheOutputs) {
     // 64 and 96: whole panels each half; 40 and 7: the up projection begins inside a panel; big values
     // saturate.
@@ -111,7 +121,7 @@ TEST_P(EveryBackend, SwigluHalvesTheOutputs) {
         for (const int rows : {1, 2, 9, 14, 30})
             for (const float scale : {1.0f, 30.0f}) {
                 Random random(std::uint64_t(half * rows));
-                const Shape s{rows, 2 * half, 50};
+                const Shape s{rows, 2 * half, rows >= 14 ? 64 : 50};
                 const auto x = rounded(act(), random.values(rows * s.in));
                 const auto w = rounded(DType::bf16, random.values(s.out * s.in, scale));
                 const Weight weight = make_weight(ops(), DType::bf16, s.out, s.in, w);
@@ -158,6 +168,7 @@ TEST_P(EveryBackend, RowsAreTheSameAloneAndInABatch) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Linear, EveryBackend, testing::ValuesIn(every_backend()), case_name);
+INSTANTIATE_TEST_SUITE_P(Linear, Parts, testing::ValuesIn(every_backend()), case_name);
 
 }  // namespace
 }  // namespace llmgen::test

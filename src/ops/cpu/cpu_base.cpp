@@ -81,7 +81,11 @@ std::unique_ptr<Ops> make_cpu_ops(Compute compute, const CpuOptions& options) {
     if (options.reference) return cpu::make_reference_ops(compute);
     cpu::Isa isa = std::min(options.isa, cpu::best_isa());
     if (const char* cap = std::getenv("LLMGEN_CPU_ISA")) isa = std::min(isa, cpu::parse_isa(cap));
-    return cpu::make_fast_ops(compute, options.threads > 0 ? options.threads : cpu::usable_cores(), isa);
+    // Measured on Zen 5 (AVX-512 bf16): our kernels 94 to 97 % of peak, oneDNN's 90 to 97 %; so it serves AMX
+    // only.
+    const bool onednn = options.onednn || isa == cpu::Isa::amx;
+    return cpu::make_fast_ops(compute, options.threads > 0 ? options.threads : cpu::usable_cores(), isa,
+                              onednn);
 }
 
 }  // namespace llmgen

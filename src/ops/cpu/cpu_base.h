@@ -31,6 +31,6 @@ protected:
 };
 
 std::unique_ptr<Ops> make_reference_ops(Compute compute);
-std::unique_ptr<Ops> make_fast_ops(Compute compute, int threads, Isa isa);
+std::unique_ptr<Ops> make_fast_ops(Compute compute, int threads, Isa isa, bool onednn);
 
 }  // namespace llmgen::cpu

@@ -10,8 +10,9 @@
 namespace llmgen {
 
 struct CpuOptions {
-    int threads = 0;               // 0 = one per core that this process may use
-    bool reference = false;        // the plain loops: one thread, sums in f64
+    int threads = 0;         // 0 = one per core that this process may use
+    bool reference = false;  // the plain loops: one thread, sums in f64
+    bool onednn = false;     // matrix products of 16 rows and more by oneDNN on any chip, not on AMX alone
     cpu::Isa isa = cpu::Isa::amx;  // at most this; LLMGEN_CPU_ISA caps it further
 };
 

@@ -19,10 +19,10 @@ constexpr std::int64_t kSerialValues = 8192;
 
 class FastOps final : public CpuBase {
 public:
-    FastOps(Compute compute, int threads, Isa isa)
+    FastOps(Compute compute, int threads, Isa isa, bool onednn)
         : CpuBase(compute, threads, name_of(isa)),
           rows_(row_kernels(isa)),
-          linear_(act(), isa, threads),
+          linear_(act(), isa, threads, onednn),
           attention_(act(), isa, threads) {}
 
     /// Scratch grows at its first use instead and is kept: sizes depend on weights that may come later.
@@ -161,8 +161,8 @@ void FastOps::gather_rows(Tensor out, Tensor x, Tensor rows) {
 
 }  // namespace
 
-std::unique_ptr<Ops> make_fast_ops(Compute compute, int threads, Isa isa) {
-    return std::make_unique<FastOps>(compute, threads, isa);
+std::unique_ptr<Ops> make_fast_ops(Compute compute, int threads, Isa isa, bool onednn) {
+    return std::make_unique<FastOps>(compute, threads, isa, onednn);
 }
 
 }  // namespace llmgen::cpu

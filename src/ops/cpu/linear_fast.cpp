@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "ops/cpu/packed_weight.h"
+#include "ops/cpu/parallel.h"
 
 namespace llmgen::cpu {
 namespace {
@@ -42,18 +43,22 @@ struct LinearRunner::Job {
     }
 };
 
-LinearRunner::LinearRunner(DType act, Isa isa, int threads)
+LinearRunner::LinearRunner(DType act, Isa isa, int threads, bool onednn)
     : threads_(threads),
       bf16_weights_(linear_kernels(DType::bf16, act, isa)),
       f32_weights_(linear_kernels(DType::f32, act, isa)),
       finish_(finish_tile(isa)),
-      pack_(pack_rows(isa)) {}
+      pack_(pack_rows(isa)),
+      onednn_(onednn && act == DType::bf16 ? std::make_unique<OneDnn>(threads) : nullptr) {}
 
 void LinearRunner::run(TileOutput::Kind kind, const Tensor& out, const Tensor& x, const Weight& weight) {
     const PanelWeight& w = panels_of(weight);
     const LinearKernels& kernels = w.dtype == DType::bf16 ? bf16_weights_ : f32_weights_;
     const std::int64_t n_rows = x.dim(0), outputs = kind == TileOutput::Kind::swiglu ? w.out / 2 : w.out;
     if (n_rows == 0 || outputs == 0) return;
+    if (onednn_)
+        if (const std::int64_t done = run_onednn(kind, out, x, weight); done > 0)
+            return run(kind, out.rows(done, n_rows - done), x.rows(done, n_rows - done), weight);
     Job job{kind, out, x, w, kernels, nullptr, nullptr, 0, 0, 0, 0};
     if (weight.bias) job.bias = static_cast<const float*>(weight.bias->data());
     job.row_bytes = w.depth() * std::int64_t(size_of(kernels.x_type));
@@ -96,6 +101,63 @@ void LinearRunner::run(TileOutput::Kind kind, const Tensor& out, const Tensor& x
         }
         run_units(job, n_units * self / team, n_units * (self + 1) / team);
     }
+}
+
+/// The first rows, as many as one of oneDNN's primitives takes; how many that were. What it can't do itself
+/// (bias, rounding, the gate) passes through scratch memory.
+std::int64_t LinearRunner::run_onednn(TileOutput::Kind kind,
+                                      const Tensor& out,
+                                      const Tensor& x,
+                                      const Weight& weight) {
+    const PanelWeight& w = panels_of(weight);
+    const bool direct = kind != TileOutput::Kind::swiglu && out.dtype == DType::f32 && !weight.bias;
+    // Through scratch in pieces of 128 rows, which stay in the caches.
+    const std::int64_t n_rows =
+        onednn_->rows_for(direct ? x.dim(0) : std::min<std::int64_t>(x.dim(0), 128), w);
+    if (n_rows == 0) return 0;
+    if (direct)
+        return onednn_->run(out.rows(n_rows), x.rows(n_rows), w, kind == TileOutput::Kind::add) ? n_rows : 0;
+
+    const Tensor sums(packed_.get(std::size_t(n_rows * w.out + kPanel) * sizeof(float)), DType::f32,
+                      {n_rows, w.out});
+    if (!onednn_->run(sums, x.rows(n_rows), w, false)) return 0;
+    const std::int64_t outputs = kind == TileOutput::Kind::swiglu ? w.out / 2 : w.out;
+    parallel_ranges(threads_, n_rows, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row)
+            for (std::int64_t first = 0; first < outputs; first += kPanel)
+                finish_columns(kind, out, row, first, outputs, weight,
+                               sums.as<float>() + row * w.out + first);
+    });
+    return n_rows;
+}
+
+/// One row's outputs first … of one panel, from its sums; for swiglu the up projection's lie half a row on.
+void LinearRunner::finish_columns(TileOutput::Kind kind,
+                                  const Tensor& out,
+                                  std::int64_t row,
+                                  std::int64_t first,
+                                  std::int64_t outputs,
+                                  const Weight& weight,
+                                  const float* sums) const {
+    TileOutput tile;
+    tile.kind = kind;
+    tile.type = out.dtype;
+    tile.stride = out.stride[0];
+    tile.rows = 1;
+    tile.width = int(std::min<std::int64_t>(kPanel, outputs - first));
+    tile.data = static_cast<char*>(out.data) + (row * tile.stride + first) * std::int64_t(size_of(tile.type));
+    alignas(64) float own[kPanel] = {}, up[kPanel] = {}, up_bias[kPanel] = {};
+    std::copy_n(sums, tile.width, own);
+    const auto* bias = weight.bias ? static_cast<const float*>(weight.bias->data()) : nullptr;
+    if (bias) tile.bias = bias + first;
+    if (kind == TileOutput::Kind::swiglu) {
+        std::copy_n(sums + outputs, tile.width, up);
+        if (bias) {
+            std::copy_n(bias + outputs + first, tile.width, up_bias);
+            tile.up_bias = up_bias;
+        }
+    }
+    finish_(tile, own, up);
 }
 
 void LinearRunner::pack_tile(const Job& job, char* packed, std::int64_t row, int rows) const {

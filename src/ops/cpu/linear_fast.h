@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ops/cpu/linear_kernels.h"
+#include "ops/cpu/linear_onednn.h"
 #include "ops/cpu/pack_rows.h"
 #include "ops/cpu/scratch.h"
 #include "ops/ops.h"
@@ -11,13 +12,22 @@ namespace llmgen::cpu {
 
 class LinearRunner {
 public:
-    LinearRunner(DType act, Isa isa, int threads);
+    /// With `onednn`, bf16 products of 16 rows and more go through oneDNN where it has a fast kernel.
+    LinearRunner(DType act, Isa isa, int threads, bool onednn);
 
     /// out = W x + b, x += W h + b or out = silu(g) · u, by `kind`. Contracts in ops.h.
     void run(TileOutput::Kind kind, const Tensor& out, const Tensor& x, const Weight& w);
 
 private:
     struct Job;
+    std::int64_t run_onednn(TileOutput::Kind kind, const Tensor& out, const Tensor& x, const Weight& w);
+    void finish_columns(TileOutput::Kind kind,
+                        const Tensor& out,
+                        std::int64_t row,
+                        std::int64_t first,
+                        std::int64_t outputs,
+                        const Weight& weight,
+                        const float* sums) const;
     void pack_tile(const Job& job, char* packed, std::int64_t row, int rows) const;
     void run_units(const Job& job, std::int64_t begin, std::int64_t end) const;
     void run_panel(const Job& job, std::int64_t panel, int row, int row_end) const;
@@ -26,6 +36,7 @@ private:
     LinearKernels bf16_weights_, f32_weights_;
     FinishTile finish_;
     PackRows pack_;
+    std::unique_ptr<OneDnn> onednn_;
     Scratch packed_;
 };
 
