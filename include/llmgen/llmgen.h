@@ -46,10 +46,12 @@ struct EngineOptions {
 };
 
 /// Unset fields take the checkpoint's generation_config.json, else the neutral value in the comment. Order of
-/// application, as in transformers: penalties → temperature → top_k → top_p → min_p.
+/// application, as in transformers: logit_bias → penalties → temperature → top_k → top_p → min_p.
+/// Whether to sample at all is the checkpoint's word too, as there: without "do_sample": true in its file, a
+/// request that sets none of temperature, top_k, top_p and min_p is greedy.
 struct Sampling {
     std::optional<double>
-        temperature;           // 1; 0 = greedy: the largest logit, lowest id on ties, other options ignored
+        temperature;           // 1; 0 = greedy: the largest logit after bias and penalties, lowest id on ties
     std::optional<int> top_k;  // 0 or -1 = off
     std::optional<double> top_p;                     // 1 = off; in [0, 1]; at least one token always stays
     std::optional<double> min_p;                     // 0 = off; in [0, 1]
@@ -94,7 +96,7 @@ struct Request {
 
 struct TokenLogprob {
     int id = 0;
-    double logit = 0;    // as the model gave it, before any penalty
+    double logit = 0;    // as the model gave it, before bias and penalties
     double logprob = 0;  // natural logarithm of the softmax of the logits
 };
 

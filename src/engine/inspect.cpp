@@ -37,12 +37,21 @@ Json describe_config(const ModelConfig& config) {
     return json;
 }
 
-Json describe_memory(const ModelConfig& config, Compute compute) {
+Json memory_in(const ModelConfig& config, Compute compute) {
     const std::size_t token = kv_bytes_per_token(config, compute);
-    return {{"compute", name_of(compute)},
-            {"weight_bytes", expected_weight_bytes(config, compute)},
+    return {{"weight_bytes", expected_weight_bytes(config, compute)},
             {"kv_bytes_per_token", token},
             {"kv_bytes_of_full_context", token * std::size_t(context_limit(config))}};
+}
+
+/// A decode step reads every weight once; of an embedding table that isn't the head too, only one row.
+Json describe_memory(const ModelConfig& config) {
+    std::size_t decode = expected_weight_bytes(config, Compute::bf16);
+    if (!config.tie_word_embeddings)
+        decode -= std::size_t(config.vocab_size) * std::size_t(config.hidden_size) * size_of(DType::bf16);
+    return {{"decode_bytes_per_token", decode},
+            {"bf16", memory_in(config, Compute::bf16)},
+            {"f32", memory_in(config, Compute::f32)}};
 }
 
 }  // namespace
@@ -57,16 +66,15 @@ std::string inspect_checkpoint(const std::string& checkpoint_dir) {
         tensors.push_back(
             {{"name", name}, {"dtype", info.type}, {"shape", info.shape}, {"bytes", info.bytes()}});
     }
-    const Json report = {
-        {"path", checkpoint.directory().string()},
-        {"config", describe_config(config)},
-        {"parameters", checkpoint.n_parameters()},
-        {"bytes", checkpoint.total_bytes()},
-        {"checkpoint_sha256", checkpoint.sha256()},
-        {"eos_token_ids", checkpoint.eos_token_ids()},
-        {"memory", {describe_memory(config, Compute::bf16), describe_memory(config, Compute::f32)}},
-        {"warnings", checkpoint.warnings()},
-        {"tensors", tensors}};
+    const Json report = {{"path", checkpoint.directory().string()},
+                         {"config", describe_config(config)},
+                         {"parameters", checkpoint.n_parameters()},
+                         {"bytes", checkpoint.total_bytes()},
+                         {"checkpoint_sha256", checkpoint.sha256()},
+                         {"eos_token_ids", checkpoint.eos_token_ids()},
+                         {"memory", describe_memory(config)},
+                         {"warnings", checkpoint.warnings()},
+                         {"tensors", tensors}};
     return report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

@@ -1,11 +1,10 @@
 // Opening an engine: from a directory to a model on a device with pages for keys and values.
-#include <sched.h>
-
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
 
 #include "base/error.h"
+#include "engine/cores.h"
 #include "engine/engine_impl.h"
 #include "engine/memory_plan.h"
 #include "engine/sampling.h"
@@ -21,12 +20,6 @@ void check(const EngineOptions& options) {
         fail_usage("max_sequences {}: must lie between 1 and 4096", options.max_sequences);
     if (options.prefill_chunk < 1 || options.prefill_chunk > 65536)
         fail_usage("prefill_chunk {}: must lie between 1 and 65536", options.prefill_chunk);
-}
-
-int usable_cores() {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
 }
 
 void add_unique(std::vector<int>& ids, int id) {

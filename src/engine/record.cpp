@@ -4,6 +4,7 @@
 // exception.
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "llmgen/llmgen.h"
 
 namespace llmgen {
@@ -156,7 +157,7 @@ std::string to_json(const Result& result, const EngineInfo& info, const Tokenize
         for (const Step& step : result.steps) steps.push_back(to_json(step, tokenizer));
         record["steps"] = std::move(steps);
     }
-    return record.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    return one_line_json(record.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 Chat Chat::user(const std::string& content, const std::string& system) {

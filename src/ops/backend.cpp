@@ -3,6 +3,7 @@
 #include <charconv>
 #include <optional>
 
+#include "ops/cpu/bandwidth.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cuda/cuda_ops.h"
 
@@ -54,6 +55,11 @@ std::vector<DeviceReport> list_devices() {
     }
     devices.push_back({make_cpu_ops(Compute::bf16, {})->info(), ""});
     return devices;
+}
+
+MachineLimits measure_cpu(int threads) {
+    return {measure_read_bandwidth(threads), measure_matmul_peak(threads, Compute::bf16),
+            measure_matmul_peak(threads, Compute::f32)};
 }
 
 }  // namespace llmgen

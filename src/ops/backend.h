@@ -31,4 +31,13 @@ struct DeviceReport {
 };
 std::vector<DeviceReport> list_devices();
 
+/// What the CPU reaches on `threads` threads (at least 1), measured in about half a second: the
+/// floor and the peak that reports put beside their pace.
+struct MachineLimits {
+    double read_bytes_per_s = 0;
+    double bf16_flop_per_s = 0;
+    double f32_flop_per_s = 0;
+};
+MachineLimits measure_cpu(int threads);
+
 }  // namespace llmgen
