@@ -1,6 +1,8 @@
 // A checkpoint on the CPU with the engine's own loop around it, ids in and ids or logits out: no text.
 #pragma once
 
+#include <gmock/gmock.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +16,9 @@
 #include "models/model.h"
 #include "ops/backend.h"
 #include "tests/support.h"
+#ifdef LLMGEN_EMULATED_CUDA
+#include "simt/device/emulated_runtime.h"
+#endif
 
 namespace llmgen::test {
 
@@ -32,11 +37,19 @@ inline std::filesystem::path smollm2() {
     return base / "llmgen/models/smollm2-135m-instruct";
 }
 
+inline std::unique_ptr<Ops> open_ops(const std::string& compute) {
+#ifdef LLMGEN_EMULATED_CUDA
+    return simt::make_emulated_cuda_ops(compute == "f32" ? Compute::f32 : Compute::bf16);
+#else
+    return open_backend({"cpu", compute, 2}).ops;
+#endif
+}
+
 class Harness {
 public:
     Harness(const std::filesystem::path& directory, const std::string& compute, int max_context = 0)
         : checkpoint_(Checkpoint::open(directory, known_architectures())),
-          ops_(open_backend({"cpu", compute, 2}).ops),
+          ops_(open_ops(compute)),
           model_(load_model(checkpoint_, *ops_)) {
         const int context =
             max_context > 0 ? max_context : std::min(2048, context_limit(checkpoint_.config()));
