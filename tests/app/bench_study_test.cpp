@@ -134,6 +134,18 @@ TEST(BenchStudy, APromptFromTheCacheFails) {
         run({.cached = 2}, {.prompt_tokens = 4, .new_tokens = 16}, allowed).metrics.pooled.cached_tokens, 10);
 }
 
+TEST(BenchStudy, TokensAreCountedByIdsNotByTextOrChunks) {
+    // Seven tokens that are a space each: one run of blanks as a text, one chunk, no word.
+    const Serve serve = [](Request request, double& submit_s) {
+        Result result = Fake{}(std::move(request), submit_s);
+        result.text = "       ";
+        return result;
+    };
+    PointResult r = run_point({.prompt_tokens = 4, .new_tokens = 7}, {}, serve, some_prompt, {}, {});
+    judge(r, model(), {});
+    EXPECT_EQ(r.metrics.pooled.output_tokens, 5 * 7);
+}
+
 TEST(BenchStudy, WarmUpIsRunAndNotCounted) {
     StudySettings settings;
     settings.repetitions = 3;

@@ -192,7 +192,7 @@ std::vector<std::pair<std::string, std::string>> facts(const Study& study) {
     if (!study.command.empty()) add("command", study.command);
     add("model", fmt::format("{} ({}, {:.1f} M parameters, {}{}; {} a step, {} B a token of context)",
                              i.model_path, i.architecture, double(i.parameters) / 1e6, i.dtype,
-                             s.dummy_weights ? ", dummy weights" : "",
+                             s.dummy_weights && i.dtype != "dummy" ? ", dummy weights" : "",
                              app::human_bytes(double(i.weight_bytes)), i.kv_bytes_per_token));
     add("device",
         fmt::format("{}: {}, compute {}, {} threads", i.device,

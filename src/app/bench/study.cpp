@@ -3,10 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "base/error.h"
 
 namespace llmgen::bench {
+namespace {
+
+double joules_now(const std::function<std::optional<double>()>& energy_j) {
+    constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+    return energy_j ? energy_j().value_or(kUnknown) : kUnknown;
+}
+
+}  // namespace
 
 bool Study::refused() const {
     return std::any_of(points.begin(), points.end(), [](const PointResult& p) { return !p.refused.empty(); });
@@ -44,12 +53,12 @@ PointResult run_point(const Point& point,
         const Load load{.concurrency = point.concurrency,
                         .rate = point.rate,
                         .seed = settings.seed + std::uint64_t(repetition + settings.warmup)};
-        const std::optional<double> before = energy_j ? energy_j() : std::nullopt;
+        const double before = joules_now(energy_j);
         std::vector<Record> records = drive(std::move(requests), load, checked);
-        const std::optional<double> after = energy_j ? energy_j() : std::nullopt;
+        const double after = joules_now(energy_j);
         if (repetition < 0) continue;
-        if (before && after && *after >= *before) {
-            joules += *after - *before;
+        if (after >= before) {  // false where the counter doesn't tell
+            joules += after - before;
             tokens += long(point.requests) * point.new_tokens;
         }
         out.repetitions.push_back(std::move(records));
@@ -109,11 +118,12 @@ std::vector<Claim> sweep_claims(const std::vector<PointResult>& points) {
     grows.text =
         fmt::format("TTFT grows with the prompt: {:.1f} times from {} to {} tokens ({:.0f} times as many)",
                     ttft, first.point.prompt_tokens, last.point.prompt_tokens, longer);
-    hardly.holds = tpot < 2 && tpot - 1 < 0.1 * (ttft - 1);
+    // A small model with a long context has more keys and values to read than weights: that much is no fault.
+    const double must = first.floor_s > 0 ? last.floor_s / first.floor_s : 1;
+    hardly.holds = tpot < std::max(2.0, 1.5 * must) && tpot - 1 < 0.1 * (ttft - 1);
     hardly.text = fmt::format("TPOT hardly: {:.2f} times", tpot);
     if (first.floor_s > 0)
-        hardly.text += fmt::format(" (the keys and values to read alone ask for {:.2f} times)",
-                                   last.floor_s / first.floor_s);
+        hardly.text += fmt::format(" (the keys and values to read alone ask for {:.2f} times)", must);
     return {grows, hardly};
 }
 
