@@ -80,7 +80,7 @@ def case_orbits(candidates):
             c = parent[c]
         return c
 
-    text = "".join(map(chr, candidates))
+    text = "\n".join(map(chr, candidates))  # apart, or U+FB05 would take "st" for itself
     for c in candidates:
         left = normalizers.Replace(Regex("(?i:\\x{%X})" % c), "").normalize_str(text)
         if len(left) == len(text) - 1:
@@ -93,30 +93,28 @@ def case_orbits(candidates):
     return sorted(sorted(g) for g in groups.values() if len(g) > 1)
 
 
-def script_classes(script_of):
+def script_classes():
     """UnicodeScripts' classes: 0 = joins anything, equal numbers stay in one piece. Read off its splits."""
     pre = pre_tokenizers.UnicodeScripts()
 
-    def joined(a, b):
-        pieces = pre.pre_tokenize_str(chr(a) + chr(b))
-        return len(pieces) == 1 and pieces[0][0] == chr(a) + chr(b)
+    def joins(letter):
+        """Code points that no border separates from `letter`."""
+        pieces = pre.pre_tokenize_str("".join(letter + chr(c) for c in CODE_POINTS) + letter)
+        inside = set()
+        for s, _ in pieces:
+            inside |= {ord(c) for c in s[1:-1] if c != letter}
+        return inside
 
-    reps, of, last = [], {}, None  # runs of neighbours mostly share their class
-    for c in CODE_POINTS:
-        if c == 0x20:
-            of[c] = 0
-            continue
-        if last is not None and joined(reps[last], c):
-            of[c] = last + 1
-            continue
+    anything = joins("a") & joins("\u4e00")  # joins anything, and is lost where it stands first
+    reps, of = [], {c: 0 for c in anything}
+    for run, _ in pre.pre_tokenize_str("".join(chr(c) for c in CODE_POINTS if c not in anything)):
         for i, rep in enumerate(reps):
-            if joined(rep, c):
-                last = i
+            if len(pre.pre_tokenize_str(rep + run[0])) == 1:
                 break
         else:
-            reps.append(c)
-            last = len(reps) - 1
-        of[c] = last + 1
+            i = len(reps)
+            reps.append(run[0])
+        of |= {ord(c): i + 1 for c in run}
     return of
 
 
@@ -238,7 +236,7 @@ def main():
                 marks.add(c)
     composed = {c for c in canonical - hangul if len(nfd(chr(c))) > 1
                 and normalizers.NFC().normalize_str(chr(c)) == chr(c)}
-    excluded = {c for c in canonical - hangul if unicodedata.decomposition(chr(c)).count(" ") == 1} - composed
+    excluded = {c for c in canonical - hangul if len(nfd(chr(c))) > 1} - composed
     bert_han = {c for c in CODE_POINTS if c > 0xFF
                 and normalizers.BertNormalizer(False, True, False, False).normalize_str(chr(c)) == f" {chr(c)} "}
     bert_gone = {c for c in CODE_POINTS
@@ -248,7 +246,7 @@ def main():
     nmt = {c: normalizers.Nmt().normalize_str(chr(c)) for c in CODE_POINTS}
     nmt_gone = {c for c, s in nmt.items() if s == ""}
     nmt_space = {c for c, s in nmt.items() if s == " " and c != 32}
-    classes = script_classes(script_of)
+    classes = script_classes()
 
     out = ["// Made by tools/unicode_tables.py from the reference's own answers; not to be edited.",
            "// Packed runs: a value holds from its code point up to the next entry.\n"]

@@ -34,32 +34,52 @@ int combining_class(std::uint32_t c) {
     return unicode::is_combining(c) ? int(utf8proc_get_property(utf8proc_int32_t(c))->combining_class) : 0;
 }
 
+/// Full decomposition of a character that has one; the character itself if utf8proc knows none.
+std::vector<Element> full_decomposition(std::uint32_t c, bool compatible, std::uint32_t origin) {
+    utf8proc_int32_t full[32];
+    int boundary = 0;
+    const int options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0);
+    auto n = utf8proc_decompose_char(utf8proc_int32_t(c), full, 32, utf8proc_option_t(options), &boundary);
+    if (n <= 0 || n > 32) {
+        full[0] = utf8proc_int32_t(c);
+        n = 1;
+    }
+    std::vector<Element> out;
+    for (int i = 0; i < n; ++i)
+        out.push_back({std::uint32_t(full[i]), origin, combining_class(std::uint32_t(full[i]))});
+    return out;
+}
+
 /// Pairs that compose: (first, second) → composed. Made once from the canonical decompositions.
 const std::unordered_map<std::uint64_t, std::uint32_t>& compositions() {
     static const std::unordered_map<std::uint64_t, std::uint32_t> map = [] {
-        std::unordered_map<std::uint64_t, std::uint32_t> m;
+        struct Full {
+            std::uint32_t composed;
+            std::vector<std::uint32_t> parts;
+        };
+        std::vector<Full> all;
         for (std::uint32_t c = 0xC0; c < 0x30000; ++c) {
             if (!(unicode::flags()[c] & unicode::kChanges) || !unicode::has_canonical(c) ||
                 unicode::is_not_composed(c))
                 continue;
-            const utf8proc_property_t* p = utf8proc_get_property(utf8proc_int32_t(c));
-            if (p->decomp_type != 0 || p->decomp_seqindex == UINT16_MAX) continue;
-            // One step of decomposition: the full one of a pair (x, mark) is (full of x, mark).
-            utf8proc_int32_t full[8];
-            int boundary = 0;
-            const auto n =
-                utf8proc_decompose_char(utf8proc_int32_t(c), full, 8,
-                                        utf8proc_option_t(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE), &boundary);
-            if (n < 2 || n > 8) continue;
-            // The first of the pair is what all but the last character compose to.
-            std::uint32_t first = std::uint32_t(full[0]);
+            std::vector<Element> parts = full_decomposition(c, false, 0);
+            if (parts.size() < 2) continue;
+            all.push_back({c, {}});
+            for (const Element& e : parts) all.back().parts.push_back(e.c);
+        }
+        // A pair is what all but the last part compose to, and the last part; so the shorter ones come first.
+        std::stable_sort(all.begin(), all.end(),
+                         [](const Full& a, const Full& b) { return a.parts.size() < b.parts.size(); });
+        std::unordered_map<std::uint64_t, std::uint32_t> m;
+        for (const Full& f : all) {
+            std::uint64_t first = f.parts[0];
             bool known = true;
-            for (int i = 1; i + 1 < n; ++i) {
-                const auto it = m.find(std::uint64_t(first) << 32 | std::uint32_t(full[i]));
-                known = known && it != m.end();
+            for (std::size_t i = 1; i + 1 < f.parts.size() && known; ++i) {
+                const auto it = m.find(first << 32 | f.parts[i]);
+                known = it != m.end();
                 if (known) first = it->second;
             }
-            if (known) m.emplace(std::uint64_t(first) << 32 | std::uint32_t(full[n - 1]), c);
+            if (known) m.emplace(first << 32 | f.parts.back(), f.composed);
         }
         return m;
     }();
@@ -145,17 +165,7 @@ private:
             out.push_back({c, origin, combining_class(c)});
             return;
         }
-        utf8proc_int32_t full[32];
-        int boundary = 0;
-        const int options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatible_ ? UTF8PROC_COMPAT : 0);
-        const auto n =
-            utf8proc_decompose_char(utf8proc_int32_t(c), full, 32, utf8proc_option_t(options), &boundary);
-        if (n <= 0 || n > 32) {
-            out.push_back({c, origin, combining_class(c)});
-            return;
-        }
-        for (int i = 0; i < n; ++i)
-            out.push_back({std::uint32_t(full[i]), origin, combining_class(std::uint32_t(full[i]))});
+        for (const Element& e : full_decomposition(c, compatible_, origin)) out.push_back(e);
     }
 
     static void sort_marks(std::vector<Element>& elements) {

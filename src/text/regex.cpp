@@ -110,6 +110,20 @@ private:
         for (const Node& c : n.children) node(c);
         out_ += ')';
     }
+    // PCRE2 takes branches of different lengths only at the top of a look-behind.
+    void behind(const char* open, const Node& n) {
+        const Node& inside = n.children[0];
+        if (inside.kind != Kind::kAlternate) return wrapped(open, n);
+        out_ += open;
+        branches(inside);
+        out_ += ')';
+    }
+    void branches(const Node& n) {
+        for (std::size_t i = 0; i < n.children.size(); ++i) {
+            if (i > 0) out_ += '|';
+            node(n.children[i]);
+        }
+    }
     void repeat(const Node& n) {
         wrapped("(?:", n);
         if (n.min == 0 && n.max == 1)
@@ -152,10 +166,7 @@ private:
                 break;
             case Kind::kAlternate:
                 out_ += "(?:";
-                for (std::size_t i = 0; i < n.children.size(); ++i) {
-                    if (i > 0) out_ += '|';
-                    node(n.children[i]);
-                }
+                branches(n);
                 out_ += ')';
                 break;
             case Kind::kAtomic:
@@ -168,10 +179,10 @@ private:
                 wrapped("(?!", n);
                 break;
             case Kind::kBehind:
-                wrapped("(?<=", n);
+                behind("(?<=", n);
                 break;
             case Kind::kNotBehind:
-                wrapped("(?<!", n);
+                behind("(?<!", n);
                 break;
             case Kind::kRepeat:
                 repeat(n);

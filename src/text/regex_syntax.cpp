@@ -29,6 +29,14 @@ Node node_of(Kind kind) {
     return n;
 }
 
+/// Characters whose case folding is several letters of ASCII: (?i) takes one for the other.
+struct MultiFold {
+    std::u32string_view letters, characters;
+};
+constexpr MultiFold kMultiFolds[] = {{U"ffi", U"\uFB03"},     {U"ffl", U"\uFB04"}, {U"ff", U"\uFB00"},
+                                     {U"fi", U"\uFB01"},      {U"fl", U"\uFB02"},  {U"ss", U"\u00DF\u1E9E"},
+                                     {U"st", U"\uFB05\uFB06"}};
+
 struct Options {
     bool any_case = false, dot_all = false, extended = false;
 };
@@ -81,8 +89,44 @@ private:
         return n;
     }
     Node char_node(char32_t c, const Options& o) {
-        const CodeSet one = CodeSet::of(c, c);
-        return set_node(o.any_case ? unicode::case_closure(one) : one);
+        if (!o.any_case) return set_node(CodeSet::of(c, c));
+        Node n = set_node(unicode::case_closure(CodeSet::of(c, c)));
+        for (const MultiFold& fold : kMultiFolds)
+            if (fold.characters.find(c) != fold.characters.npos)
+                return either(set_of(fold.characters), spelled(fold.letters));
+        n.letter = c >= 'A' && c <= 'Z' ? c + 32 : c;
+        return n;
+    }
+    Node set_of(std::u32string_view characters) {
+        std::vector<CodeSet::Range> ranges;
+        for (char32_t c : characters) ranges.emplace_back(c, c);
+        return set_node(CodeSet(std::move(ranges)));
+    }
+    Node spelled(std::u32string_view letters) {
+        Node n = node_of(Kind::kConcat);
+        for (char32_t c : letters) n.children.push_back(set_node(unicode::case_closure(CodeSet::of(c, c))));
+        return n;
+    }
+    static Node either(Node a, Node b) {
+        Node n = node_of(Kind::kAlternate);
+        n.children.push_back(std::move(a));
+        n.children.push_back(std::move(b));
+        return n;
+    }
+    /// Letters of (?i) that spell a character's folding may be that character.
+    void join_folds(Node& branch) {
+        std::vector<Node>& all = branch.children;
+        for (std::size_t i = 0; i + 1 < all.size(); ++i) {
+            for (const MultiFold& fold : kMultiFolds) {
+                std::size_t n = 0;
+                while (n < fold.letters.size() && i + n < all.size() && all[i + n].letter == fold.letters[n])
+                    ++n;
+                if (n < fold.letters.size()) continue;
+                all[i] = either(spelled(fold.letters), set_of(fold.characters));
+                all.erase(all.begin() + std::ptrdiff_t(i) + 1, all.begin() + std::ptrdiff_t(i + n));
+                break;
+            }
+        }
     }
 
     Node alternatives(Options o, int depth) {
@@ -108,6 +152,7 @@ private:
             if (!rest_of_group) n = quantified(std::move(n), o);
             all.children.push_back(std::move(n));
         }
+        join_folds(all);
         return all;
     }
 
@@ -365,8 +410,9 @@ private:
         if (!braced && max_digits == 2 && v >= 0x80) broken("\\x of a byte above 7F is not supported");
         return v;
     }
+    static bool is_octal(char32_t c) { return c >= '0' && c <= '7'; }
     char32_t octal(char32_t v) {
-        for (int n = 0; n < 2 && peek() >= '0' && peek() <= '7'; ++n) v = v * 8 + (chars_[at_++] - '0');
+        for (int n = 0; n < 2 && is_octal(peek()); ++n) v = v * 8 + (chars_[at_++] - '0');
         return v;
     }
 
@@ -394,6 +440,8 @@ private:
             default:
                 break;
         }
+        if (c >= '1' && c <= '7' && is_octal(peek()) && is_octal(peek(1)))
+            return char_node(octal(c - '0'), o);
         if (auto set = class_escape(c, false))
             return set_node(o.any_case ? unicode::case_closure(*set) : *set);
         if (const auto value = char_escape(c)) return char_node(*value, o);

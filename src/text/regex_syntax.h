@@ -39,6 +39,7 @@ struct Node {
     int set = -1;
     int min = 0, max = 0;
     Greed greed = Greed::kGreedy;
+    char32_t letter = 0;  // a set that is one literal character under (?i), in lower case
     std::vector<Node> children;
 };
 

@@ -42,18 +42,17 @@ std::optional<Entry> parse_line(std::string_view line) {
 
 /// Llama 3's control tokens, which its rank file doesn't hold: 256 of them after the ranks.
 std::vector<AddedToken> llama3_tokens() {
-    std::vector<std::string> names = {"<|begin_of_text|>",
-                                      "<|end_of_text|>",
-                                      "<|reserved_special_token_0|>",
-                                      "<|reserved_special_token_1|>",
-                                      "<|finetune_right_pad_id|>",
-                                      "<|reserved_special_token_2|>",
-                                      "<|start_header_id|>",
-                                      "<|end_header_id|>",
-                                      "<|eom_id|>",
-                                      "<|eot_id|>",
-                                      "<|python_tag|>"};
-    for (int i = 3; names.size() < 256; ++i) names.push_back(fmt::format("<|reserved_special_token_{}|>", i));
+    std::vector<std::string> names = {"<|begin_of_text|>", "<|end_of_text|>"};
+    int reserved = 0;
+    const auto reserve = [&](std::size_t up_to) {
+        while (names.size() < up_to)
+            names.push_back(fmt::format("<|reserved_special_token_{}|>", reserved++));
+    };
+    reserve(6);
+    names.insert(names.end(), {"<|start_header_id|>", "<|end_header_id|>"});
+    reserve(9);
+    names.push_back("<|eot_id|>");
+    reserve(256);
     std::vector<AddedToken> tokens;
     for (std::string& name : names) {
         AddedToken t;
@@ -99,6 +98,9 @@ void load_tiktoken(Tokenizer::Impl& impl, const std::string& name, std::string_v
     }
     if (vocab.count() == 128000) {
         impl.default_tokens = llama3_tokens();
+        // Llama 3.1 took three of the reserved ones; both names are read.
+        impl.aliases = {
+            {"<|finetune_right_pad_id|>", 128004}, {"<|eom_id|>", 128008}, {"<|python_tag|>", 128010}};
         impl.bos = "<|begin_of_text|>";
         impl.eos = "<|end_of_text|>";
     }

@@ -86,8 +86,14 @@ void Tokenizer::Impl::add_token(AddedToken token) {
 }
 
 void Tokenizer::Impl::seal() {
-    if (tokens_.empty())
+    if (tokens_.empty()) {
         for (AddedToken& t : default_tokens) add_token(std::move(t));
+        for (const auto& [name, id] : aliases) {
+            AddedToken alias = tokens_[added_by_id_.at(id)];
+            added_ids_[name] = id;
+            raw_finder_.add(alias, name);
+        }
+    }
     if (adds_bos || adds_eos) {
         PostStep step;
         const auto add = [&](bool wanted, const std::optional<std::string>& token) {

@@ -46,7 +46,8 @@ public:
     std::optional<std::string> bos, eos;
     bool is_model_file = false;  // tokenizer.model: no post-processor, but add_bos_token and add_eos_token
     bool adds_bos = false, adds_eos = false;
-    std::vector<AddedToken> default_tokens;  // taken if no others are added
+    std::vector<AddedToken> default_tokens;            // taken if no others are added
+    std::vector<std::pair<std::string, int>> aliases;  // more strings for default tokens
     std::string sha256;
 
     /// As the reference's add_tokens: the id is the model's if it knows the string, else the next free one.

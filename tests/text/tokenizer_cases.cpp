@@ -92,7 +92,8 @@ std::optional<std::filesystem::path> locate_shared(const std::string& name) {
         if (std::filesystem::exists(cache))
             for (const auto& e : std::filesystem::recursive_directory_iterator(cache))
                 if (e.path().filename() == "tokenizer.json" &&
-                    e.path().string().find("SmolLM2") != std::string::npos)
+                    (e.path().string().find("SmolLM2-135M-Instruct") != std::string::npos ||
+                     e.path().string().find("smollm2-135m-instruct") != std::string::npos))
                     places.push_back(e.path().parent_path());
     }
     for (const auto& place : places)

@@ -16,6 +16,17 @@ void expect_all(const std::filesystem::path& file, const Locate& locate) {
     EXPECT_GT(counts.lines, 0);
 }
 
+std::optional<std::filesystem::path> locate_own(const std::string& name) {
+    for (const char* ending : {".json", ".model"})
+        if (const auto file = data("text/tokenizers/" + name + ending); std::filesystem::exists(file))
+            return file;
+    return std::nullopt;
+}
+
+// Made by tools/tokens_fixtures.py from the reference.
+TEST(TokenizerCases, OwnTokenize) { expect_all(data("text/tokenize.jsonl"), locate_own); }
+TEST(TokenizerCases, OwnDetokenize) { expect_all(data("text/detokenize.jsonl"), locate_own); }
+
 TEST(TokenizerCases, SharedTokenize) {
     SKIP_WITHOUT(shared("cases/tokenize.jsonl"));
     expect_all(shared("cases/tokenize.jsonl"), locate_shared);
