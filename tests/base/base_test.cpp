@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/dtype.h"
+#include "base/json_text.h"
 #include "base/mmap.h"
 #include "base/sha256.h"
 #include "base/tensor.h"
@@ -51,6 +52,11 @@ TEST(Utf8, IncompleteTail) {
     EXPECT_EQ(utf8::incomplete_tail("\xED\xA0"), 0u);  // a surrogate can't become valid
     EXPECT_EQ(utf8::incomplete_tail("\x80"), 0u);
     EXPECT_EQ(utf8::incomplete_tail(""), 0u);
+}
+
+TEST(JsonText, NoReaderEndsALineInsideAString) {
+    EXPECT_EQ(one_line_json("{\"t\":\"a\u2028b\u2029\u2029c\u0085\u00e9\"}"),
+              "{\"t\":\"a\\u2028b\\u2029\\u2029c\\u0085\u00e9\"}");
 }
 
 TEST(Sha256, OfAbc) {
