@@ -127,7 +127,7 @@ void print_facts(const Json& json, int indent, std::string& out) {
     const std::string margin(std::size_t(indent) * 2, ' ');
     const auto scalar = [](const std::string& key, const Json& value) {
         if (value.is_string()) return printable(value.get<std::string>());
-        if (value.is_number() && key.find("bytes") != std::string::npos)
+        if (value.is_number() && (key.find("bytes") != std::string::npos || key.starts_with("memory_")))
             return key.find("per_s") != std::string::npos
                        ? fmt::format("{:.2f} GB/s", value.get<double>() / 1e9)
                        : fmt::format("{} ({})", dump(value), human_bytes(value.get<double>()));
@@ -149,7 +149,7 @@ void print_facts(const Json& json, int indent, std::string& out) {
             for (const Json& row : value) {
                 out += margin + " ";
                 for (const auto& [column, cell] : row.items())
-                    out += fmt::format(" {}={}", column, scalar("", cell));
+                    out += fmt::format(" {}={}", column, scalar(column, cell));
                 out += "\n";
             }
         } else if (value.is_object() ||

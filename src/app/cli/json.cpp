@@ -6,6 +6,7 @@
 #include "app/cli/io.h"
 #include "app/cli/numbers.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/utf8.h"
 
 namespace llmgen::app {
@@ -63,7 +64,9 @@ Json parse_json(const std::string& text, const std::string& where) {
     }
 }
 
-std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string dump(const Json& json) {
+    return one_line_json(json.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
 
 JsonObject::JsonObject(std::string text, const std::string& where)
     : where_(where), json_(parse_json(text, where)) {

@@ -79,16 +79,9 @@ std::string step_line(const Result& result, const Step& step, const Tokenizer& t
 
 double measured_read_bandwidth(const EngineInfo& info) {
     try {
-        const Json devices = Json::parse(describe_devices(true, info.threads));
-        const char* keys[] = {"read_bandwidth_bytes_per_s", "read_bytes_per_s"};
-        const bool cpu = info.device == "cpu";
-        const Json* device = nullptr;
-        if (cpu && devices.contains("cpu")) device = &devices["cpu"];
-        if (!cpu && devices.contains("gpus") && devices["gpus"].is_array() && !devices["gpus"].empty())
-            device = &devices["gpus"][0];
-        for (const char* key : keys)
-            if (device && device->contains(key) && (*device)[key].is_number())
-                return (*device)[key].get<double>();
+        const Json report = Json::parse(describe_devices(true, info.threads));
+        for (const Json& device : report.at("devices"))
+            if (device.at("name") == info.device) return device.value("read_bandwidth_bytes_per_s", 0.0);
     } catch (const std::exception&) {  // a report without its floor is still a report
     }
     return 0;
