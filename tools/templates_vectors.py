@@ -78,7 +78,7 @@ def main():
         cases.append({"id": f"grammar {generated}", **c})
         generated += 1
     for c, r in zip(cases, grammar["reference"](cases)):
-        if " at 0x" in r.get("text", "").lower():
+        if "0x7f" in r.get("text", "").lower():
             continue
         if "error" in r:
             kind, words = r["error"].split(": ", 1)

@@ -185,7 +185,7 @@ Value string_method(Interpreter& in, const Value& self, const std::string& name,
 void add_globals(Interpreter::Variables& variables);
 Value bind_function(std::string name, std::function<Value(Interpreter&, Arguments&&)> f, int depth = 0);
 /// An iterator as a value: usable once, true, without length.
-Value make_generator(Iterator next, int depth = 0);
+Value make_generator(Iterator next, std::string name, int depth = 0);
 bool is_callable(const Value& v);
 std::int64_t index_value(const Value& v, std::string_view what = "");
 

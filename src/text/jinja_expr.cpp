@@ -278,7 +278,8 @@ Value float_operation(Op op, double a, double b) {
             return Value::floating(float_mod(a, b));
         case Op::floordiv: {
             if (b == 0) raise("ZeroDivisionError", "float floor division by zero");
-            const double quotient = (a - float_mod(a, b)) / b;
+            const double m = std::fmod(a, b);
+            const double quotient = (a - m) / b - (m != 0 && (b < 0) != (m < 0) ? 1 : 0);
             if (quotient == 0) return Value::floating(std::copysign(0.0, a / b));
             double floor = std::floor(quotient);
             if (quotient - floor > 0.5) floor += 1;

@@ -456,6 +456,11 @@ Value round_filter(Interpreter& in, const Value& v, Arguments&& a) {
 Value file_size(Interpreter& in, const Value& v, Arguments&& a) {
     const Parameters p("do_filesizeformat", {"binary"}, a, 0);
     const bool binary = p[0] && in.truthy(*p[0]);
+    if (v.is_string() && !parse_float(v.text().view()))
+        raise("ValueError",
+              "could not convert string to float: '" + std::string(v.text().view().substr(0, 60)) + "'");
+    if (!v.is_undefined() && !v.is_string() && !v.is_number())
+        raise("TypeError", "float() argument must be a string or a real number, not '" + type_name(v) + "'");
     const Value f = to_float(in, v, Arguments{});
     const double bytes = f.as_float(), base = binary ? 1024 : 1000;
     if (bytes == 1) return Value::string("1 Byte");

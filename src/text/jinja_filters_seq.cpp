@@ -45,7 +45,7 @@ struct Getter {
 };
 
 // A generator function of Python's: nothing happens, no fault either, before it is first asked.
-Value lazy(Interpreter& in, const Value& v, std::function<Iterator()> start) {
+Value lazy(Interpreter& in, const Value& v, const char* name, std::function<Iterator()> start) {
     return make_generator(
         [&in, start = std::move(start), next = Iterator(),
          started = false]() mutable -> std::optional<Value> {
@@ -56,12 +56,15 @@ Value lazy(Interpreter& in, const Value& v, std::function<Iterator()> start) {
             in.step();
             return next ? next() : std::nullopt;
         },
-        v.depth());
+        name, v.depth());
 }
 
 // map and select look at their input first: nothing comes of a false one.
-Value lazy_if_true(Interpreter& in, const Value& v, std::function<Iterator(Iterator)> make) {
-    return lazy(in, v,
+Value lazy_if_true(Interpreter& in,
+                   const Value& v,
+                   const char* name,
+                   std::function<Iterator(Iterator)> make) {
+    return lazy(in, v, name,
                 [&in, v, make = std::move(make)] { return in.truthy(v) ? make(in.iterate(v)) : Iterator(); });
 }
 
@@ -129,7 +132,7 @@ Value dict_sort(Interpreter& in, const Value& v, Arguments&& a) {
 Value unique(Interpreter& in, const Value& v, Arguments&& a) {
     const Parameters p("do_unique", {"case_sensitive", "attribute"}, a, 0);
     const Getter get(p[1], !flag(in, p, 0));
-    return lazy(in, v, [&in, v, get]() -> Iterator {
+    return lazy(in, v, "sync_do_unique", [&in, v, get]() -> Iterator {
         return [&in, get, next = in.iterate(v), seen = std::make_shared<Dict>()]() -> std::optional<Value> {
             while (auto item = next()) {
                 in.step();
@@ -224,14 +227,14 @@ Value list_filter(Interpreter& in, const Value& v, Arguments&& a) {
 
 Value items_filter(Interpreter& in, const Value& v, Arguments&& a) {
     const Parameters p("do_items", {}, a, 0);
-    if (v.is_undefined()) return make_generator([] { return std::optional<Value>(); });
-    if (!v.is_dict())  // a generator: the fault shows when it is used
-        return make_generator(
-            []() -> std::optional<Value> { raise("TypeError", "Can only get item pairs from a mapping."); });
-    auto view = std::make_shared<DictView>();
-    view->kind = DictView::Kind::items;
-    view->dict = v.dict_ptr();
-    return make_generator(view->iterate(in), v.depth());
+    return lazy(in, v, "do_items", [&in, v]() -> Iterator {
+        if (v.is_undefined()) return {};
+        if (!v.is_dict()) raise("TypeError", "Can only get item pairs from a mapping.");
+        DictView view;
+        view.kind = DictView::Kind::items;
+        view.dict = v.dict_ptr();
+        return view.iterate(in);
+    });
 }
 
 Value reverse_filter(Interpreter& in, const Value& v, Arguments&& a) {
@@ -242,7 +245,7 @@ Value reverse_filter(Interpreter& in, const Value& v, Arguments&& a) {
     std::reverse(items.begin(), items.end());
     const Value list = Value::list(std::move(items));
     if (!reversible(v)) return list;
-    return make_generator(in.iterate(list), list.depth());
+    return make_generator(in.iterate(list), "reversed", list.depth());
 }
 
 Value sum_filter(Interpreter& in, const Value& v, Arguments&& a) {
@@ -260,7 +263,7 @@ Value sum_filter(Interpreter& in, const Value& v, Arguments&& a) {
 
 Value batch(Interpreter& in, const Value& v, Arguments&& a) {
     const Parameters p("do_batch", {"linecount", "fill_with"}, a, 1);
-    return lazy(in, v, [&in, v, count = *p[0], fill = p.get(1, Value())]() -> Iterator {
+    return lazy(in, v, "do_batch", [&in, v, count = *p[0], fill = p.get(1, Value())]() -> Iterator {
         return [&in, count, fill, next = in.iterate(v), done = false,
                 held = std::optional<Value>()]() mutable -> std::optional<Value> {
             if (done) return std::nullopt;
@@ -289,7 +292,7 @@ Value batch(Interpreter& in, const Value& v, Arguments&& a) {
 
 Value slice_filter(Interpreter& in, const Value& v, Arguments&& a) {
     const Parameters p("do_slice", {"slices", "fill_with"}, a, 1);
-    return lazy(in, v, [&in, v, count = *p[0], fill = p.get(1, Value())]() -> Iterator {
+    return lazy(in, v, "sync_do_slice", [&in, v, count = *p[0], fill = p.get(1, Value())]() -> Iterator {
         const List all = in.to_list(v);
         const std::int64_t slices = index_value(count), n = std::int64_t(all.size());
         if (slices == 0) raise("ZeroDivisionError", "integer division or modulo by zero");
@@ -330,7 +333,7 @@ Value group_by(Interpreter& in, const Value& v, Arguments&& a) {
 
 Value map_filter(Interpreter& in, const Value& v, Arguments&& arguments) {
     auto a = std::make_shared<Arguments>(std::move(arguments));
-    return lazy_if_true(in, v, [&in, a](Iterator next) -> Iterator {
+    return lazy_if_true(in, v, "sync_do_map", [&in, a](Iterator next) -> Iterator {
         const auto attribute = std::find_if(a->keyword.begin(), a->keyword.end(),
                                             [](const auto& k) { return k.first.view() == "attribute"; });
         if (a->positional.empty() && attribute != a->keyword.end()) {
@@ -363,7 +366,7 @@ Value map_filter(Interpreter& in, const Value& v, Arguments&& arguments) {
 
 Value select_or_reject(Interpreter& in, const Value& v, Arguments&& arguments, bool keep, bool by_attribute) {
     auto a = std::make_shared<Arguments>(std::move(arguments));
-    return lazy_if_true(in, v, [&in, a, keep, by_attribute](Iterator next) -> Iterator {
+    return lazy_if_true(in, v, "select_or_reject", [&in, a, keep, by_attribute](Iterator next) -> Iterator {
         const std::size_t offset = by_attribute ? 1 : 0;
         if (a->positional.size() < offset)
             raise("FilterArgumentError", "Missing parameter for attribute name");

@@ -13,11 +13,12 @@ Value bind_function(std::string name, std::function<Value(Interpreter&, Argument
     return Value::object(std::move(o));
 }
 
-Value make_generator(Iterator next, int depth) {
+Value make_generator(Iterator next, std::string name, int depth) {
     if (depth >= kMaxDepth) raise("RecursionError", "a value nested too deeply");
     auto g = std::make_shared<Generator>();
     g->next = std::make_shared<Iterator>(std::move(next));
     g->depth_ = depth + 1;
+    g->name = std::move(name);
     return Value::object(std::move(g));
 }
 

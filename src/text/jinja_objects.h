@@ -22,8 +22,13 @@ struct Range final : Object {
 
 struct Generator final : Object {
     std::shared_ptr<Iterator> next;  // shared: whoever asks, it goes on from where it is
+    std::string name = "generator";  // of the reference's function
     int depth_ = 1;                  // generators over generators: asking and destroying them recurses
     std::string_view type_name() const override { return "generator"; }
+    /// As Python prints it, but for the address, which tells nothing.
+    std::string repr(Interpreter&) const override {
+        return "<generator object " + name + " at 0x7f0000000000>";
+    }
     int depth() const override { return depth_; }
     Iterator iterate(Interpreter&) override {
         return [state = next] { return (*state)(); };
