@@ -131,8 +131,8 @@ private:
             const utf8::Decoded d = utf8::decode(text.substr(at));
             if (unicode::flags()[d.code_point] & unicode::kChanges) {
                 // For NFC the composed letters stay as they are, unless a mark follows, which is flagged
-                // itself.
-                if (!composes_ || unicode::is_combining(d.code_point) ||
+                // itself. (For NFKC they need not: a part of U+1FCE has a compatibility mapping.)
+                if (!composes_ || compatible_ || unicode::is_combining(d.code_point) ||
                     unicode::is_not_composed(d.code_point) || compositions().empty() ||
                     !is_composed(d.code_point))
                     return false;

@@ -66,6 +66,24 @@ TEST(TokenizerUnicode, SetsOfCodePoints) {
     EXPECT_FALSE(unicode::property("Klingon"));
 }
 
+TEST(TokenizerUnicode, NormalForms) {
+    const auto form = [](NormalForm f, const char* text) {
+        NormalText t;
+        t.text = text;
+        make_normal_form(f)->apply(t);
+        return t.text;
+    };
+    EXPECT_EQ(form(NormalForm::kNfc, "e\u0301\u0323 \u1FE3 \u212B \uF900 \u1100\u1161\u11A8"),
+              "\u1EB9\u0301 \u03B0 \u00C5 \u8C48 \uAC01");
+    EXPECT_EQ(form(NormalForm::kNfd, "\u1EC7 \uAC01 \u0344"),
+              "e\u0323\u0302 \u1100\u1161\u11A8 \u0308\u0301");
+    EXPECT_EQ(form(NormalForm::kNfkc, "\u1FCE \uFB01 \u3392 x\u00B2"), " \u0313\u0301 fi MHz x2");
+    EXPECT_EQ(form(NormalForm::kNfkd, "\uFB01\u00E9"), "fie\u0301");
+    EXPECT_EQ(form(NormalForm::kNfc, "\u0958 \u32FF \u00E9"),
+              "\u0915\u093C \u32FF \u00E9");  // not composed; unknown to Unicode 9
+    EXPECT_EQ(form(NormalForm::kNfkc, "\u32FF"), "\u32FF");
+}
+
 // A long run of marks in falling order is what makes a naive reordering quadratic.
 TEST(TokenizerUnicode, NormalFormsOfManyMarksTakeLinearithmicTime) {
     NormalText t;
