@@ -2,10 +2,11 @@
 """Compares llmgen's tokenizers with the Hugging Face `tokenizers` library on seeded random strings.
 
 usage: tokens_differential.py [--llmgen PATH] [--n 10000] [--seed 1] TOKENIZER...
-TOKENIZER is a tokenizer.json or a checkpoint directory that holds one. Each string is encoded with and without special
+TOKENIZER is a tokenizer.json, a checkpoint directory that holds one, or a sentencepiece model (*.model, compared with
+the sentencepiece package). Each string is encoded with and without special
 tokens; its ids, and as many lists of random ids, are decoded with and without them, whole and in chunks (whose
 concatenation must be the whole). Prints one line a tokenizer and the first differences; exits 1 if there are any.
-needs: tokenizers (the reference)"""
+needs: tokenizers, sentencepiece (the references)"""
 import argparse
 import base64
 import json
@@ -14,6 +15,7 @@ import pathlib
 import random
 import subprocess
 import sys
+import types
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 from tokenizers import Tokenizer
@@ -75,13 +77,39 @@ def run(llmgen, args, lines):
     return out
 
 
+class Sentencepiece:
+    """A sentencepiece model with the face of a Tokenizer."""
+
+    normalizer = None
+
+    def __init__(self, path):
+        import sentencepiece
+
+        self.processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
+
+    def encode(self, text, add_special_tokens):
+        return types.SimpleNamespace(ids=self.processor.encode(text, add_bos=add_special_tokens))
+
+    def decode(self, ids, skip_special_tokens):
+        return self.processor.decode([i for i in ids if i < self.processor.get_piece_size()])
+
+    def id_to_token(self, i):
+        return self.processor.id_to_piece(i) if i < self.processor.get_piece_size() else None
+
+    def get_vocab(self, with_added_tokens):
+        return {"last": self.processor.get_piece_size() - 1}
+
+
 def compare(llmgen, path, n, seed, shown):
     file = path / "tokenizer.json" if path.is_dir() else path
-    reference = Tokenizer.from_file(str(file))
-    reference.no_padding()
-    reference.no_truncation()
     where = ["--model" if path.is_dir() else "--tokenizer", str(path)]
-    added = json.loads(file.read_text(encoding="utf-8"))["added_tokens"]
+    if path.suffix == ".model":
+        reference, added = Sentencepiece(path), []
+    else:
+        reference = Tokenizer.from_file(str(file))
+        reference.no_padding()
+        reference.no_truncation()
+        added = json.loads(file.read_text(encoding="utf-8"))["added_tokens"]
     specials = [t["content"] for t in added][:300]
     # The reference shows these in their normalized form (TOKENIZERS.md, known limits): their ids count, not their text.
     normalizer = reference.normalizer

@@ -138,6 +138,14 @@ def emit_ranges(out, name, points, comment):
     emit(out, name, "std::uint32_t", flat or ["1", "0"], comment + " (first, last)")
 
 
+def emit_bert_accents(out, nonspacing):
+    """What strip_accents of BertNormalizer takes away: not the characters of StripAccents."""
+    kept = set(normalizers.BertNormalizer(False, False, True, False).normalize_str(TEXT))
+    gone = {c for c in CODE_POINTS if chr(c) not in kept} - {c for c in CODE_POINTS if normalizers.NFD().normalize_str(chr(c)) != chr(c)}
+    emit_ranges(out, "kBertAccentsMore", gone - nonspacing, "BertNormalizer's accents beyond Mn")
+    emit_ranges(out, "kBertAccentsLess", nonspacing - gone, "Mn that BertNormalizer leaves")
+
+
 def runs(of, default):
     previous, out = None, []
     for c in range(0x110000):
@@ -294,6 +302,7 @@ def main():
     emit_ranges(out, "kNmtSpace", nmt_space, "Nmt makes a space")
     emit(out, "kScriptClassRuns", "std::uint32_t",
          [f"0x{c << 8 | v:X}" for c, v in runs(classes, 0)], "first << 8 | class of UnicodeScripts, 0 joins anything")
+    emit_bert_accents(out, of_category("Mn"))
     args.out.write_text("\n".join(out).rstrip() + "\n")
     print(f"{args.out}: {args.out.stat().st_size} bytes, {len(script_names)} scripts, {len(orbits)} case orbits, "
           f"{max(classes.values())} script classes")

@@ -229,7 +229,9 @@ NormalizerPtr make_bert_normalizer(const BertOptions& options) {
     }
     if (options.strip_accents) {
         steps.push_back(make_normal_form(NormalForm::kNfd));
-        steps.push_back(make_strip_accents());
+        steps.push_back(per_char([](char32_t c, Rewriter& out, std::size_t begin, std::size_t end) {
+            if (!unicode::is_bert_accent(c)) out.copy(begin, end);
+        }));
     }
     if (options.lowercase) steps.push_back(make_lowercase());
     return make_normalizer_sequence(std::move(steps));

@@ -326,6 +326,11 @@ bool in_ranges(const std::uint32_t* ranges, std::size_t n, std::uint32_t c) {
 }
 
 bool is_bert_ideograph(std::uint32_t c) { return in_ranges(kBertIdeograph, std::size(kBertIdeograph), c); }
+bool is_bert_accent(std::uint32_t c) {
+    const bool is_mn = (flags()[c] & kCategoryMask) == Mn;
+    return is_mn ? !in_ranges(kBertAccentsLess, std::size(kBertAccentsLess), c)
+                 : in_ranges(kBertAccentsMore, std::size(kBertAccentsMore), c);
+}
 bool is_bert_removed(std::uint32_t c) { return in_ranges(kBertRemoved, std::size(kBertRemoved), c); }
 bool is_bert_space(std::uint32_t c) { return in_ranges(kBertSpace, std::size(kBertSpace), c); }
 bool is_nmt_removed(std::uint32_t c) { return in_ranges(kNmtRemoved, std::size(kNmtRemoved), c); }

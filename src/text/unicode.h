@@ -84,6 +84,7 @@ unsigned script_class(std::uint32_t c);
 
 bool in_ranges(const std::uint32_t* ranges, std::size_t n, std::uint32_t c);
 bool is_bert_ideograph(std::uint32_t c);
+bool is_bert_accent(std::uint32_t c);
 bool is_bert_removed(std::uint32_t c);
 bool is_bert_space(std::uint32_t c);
 bool is_nmt_removed(std::uint32_t c);
