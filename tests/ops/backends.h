@@ -16,6 +16,9 @@
 #include "base/dtype.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/ops.h"
+#ifdef LLMGEN_EMULATED_CUDA
+#include "simt/device/emulated_runtime.h"
+#endif
 
 namespace llmgen::test {
 
@@ -29,6 +32,11 @@ struct BackendCase {
 inline std::vector<BackendCase> every_backend() {
     std::vector<BackendCase> cases;
     for (const Compute compute : {Compute::f32, Compute::bf16}) {
+#ifdef LLMGEN_EMULATED_CUDA
+        cases.push_back({std::string("emulated_") + name_of(compute), compute,
+                         [=] { return simt::make_emulated_cuda_ops(compute); }, false});
+        continue;
+#endif
         const auto add = [&](const std::string& name, CpuOptions options) {
             cases.push_back(
                 {name + "_" + name_of(compute), compute, [=] { return make_cpu_ops(compute, options); }});

@@ -90,38 +90,72 @@ LinearKernels make_kernels(bool bf16_weight) {
     return kernels;
 }
 
-/// 32 finished values to `out`, of which `width` exist.
-HWY_INLINE void store_row(const TileOutput& out, int row, const float* values) {
-    if (out.type == DType::f32) {
-        float* to = static_cast<float*>(out.data) + row * out.stride;
-        for (int i = 0; i + kLanes <= out.width; i += kLanes)
-            hn::StoreU(hn::LoadU(DF32(), values + i), DF32(), to + i);
-        for (int i = out.width / kLanes * kLanes; i < out.width; ++i) to[i] = values[i];
-    } else {
-        bf16* to = static_cast<bf16*>(out.data) + row * out.stride;
-        store_bf16(to, values, out.width);
+/// Values of one vector of outputs: sums with their bias, gated by silu or added to what stands in `x`.
+template <TileOutput::Kind kKind>
+HWY_INLINE F32 finished(const TileOutput& out, const float* sums, const float* up, const float* x, int i) {
+    const DF32 d;
+    F32 s = hn::LoadU(d, sums + i);
+    if (out.bias) s = hn::Add(s, hn::LoadU(d, out.bias + i));
+    if constexpr (kKind == TileOutput::Kind::swiglu) {
+        F32 u = hn::LoadU(d, up + i);
+        if (out.up_bias) u = hn::Add(u, hn::LoadU(d, out.up_bias + i));
+        s = hn::Mul(silu(s), u);
+    }
+    if constexpr (kKind == TileOutput::Kind::add) s = hn::Add(s, hn::LoadU(d, x + i));
+    return s;
+}
+
+/// A panel of fewer than 32 outputs: through a buffer, so that nothing beyond them is read or written.
+template <TileOutput::Kind kKind>
+void finish_part(const TileOutput& out, int row, const float* sums, const float* up) {
+    alignas(64) float values[kPanel], x[kPanel] = {};
+    auto* to = static_cast<float*>(out.data) + row * out.stride;
+    if constexpr (kKind == TileOutput::Kind::add)
+        for (int i = 0; i < out.width; ++i) x[i] = to[i];
+    for (int i = 0; i < kPanel; i += kLanes)
+        hn::Store(finished<kKind>(out, sums, up, x, i), DF32(), values + i);
+    if (out.type == DType::bf16)
+        store_bf16(static_cast<bf16*>(out.data) + row * out.stride, values, out.width);
+    else
+        for (int i = 0; i < out.width; ++i) to[i] = values[i];
+}
+
+template <TileOutput::Kind kKind, DType kType>
+void finish_rows(const TileOutput& out, const float* sums, const float* up) {
+    for (int r = 0; r < out.rows; ++r, sums += kPanel, up += up ? kPanel : 0) {
+        if (out.width < kPanel) {
+            finish_part<kKind>(out, r, sums, up);
+            continue;
+        }
+        const std::int64_t at = r * out.stride;
+#pragma GCC unroll 2
+        for (int i = 0; i < kPanel; i += kLanes) {
+            if constexpr (kType == DType::bf16) {
+                store_bf16(static_cast<bf16*>(out.data) + at + i, finished<kKind>(out, sums, up, nullptr, i));
+            } else {
+                float* to = static_cast<float*>(out.data) + at;
+                hn::StoreU(finished<kKind>(out, sums, up, to, i), DF32(), to + i);
+            }
+        }
     }
 }
 
+template <TileOutput::Kind kKind>
+void finish_kind(const TileOutput& out, const float* sums, const float* up) {
+    if (out.type == DType::bf16)
+        finish_rows<kKind, DType::bf16>(out, sums, up);
+    else
+        finish_rows<kKind, DType::f32>(out, sums, up);
+}
+
 void finish(const TileOutput& out, const float* sums, const float* up) {
-    const DF32 d;
-    alignas(64) float values[kPanel];
-    for (int r = 0; r < out.rows; ++r, sums += kPanel) {
-        for (int i = 0; i < kPanel; i += kLanes) {
-            F32 s = hn::LoadU(d, sums + i);
-            if (out.bias) s = hn::Add(s, hn::LoadU(d, out.bias + i));
-            if (out.kind == TileOutput::Kind::swiglu) {
-                F32 u = hn::LoadU(d, up + r * kPanel + i);
-                if (out.up_bias) u = hn::Add(u, hn::LoadU(d, out.up_bias + i));
-                s = hn::Mul(silu(s), u);
-            }
-            hn::StoreU(s, d, values + i);
-        }
-        if (out.kind == TileOutput::Kind::add) {
-            const float* x = static_cast<const float*>(out.data) + r * out.stride;
-            for (int i = 0; i < out.width; ++i) values[i] += x[i];
-        }
-        store_row(out, r, values);
+    switch (out.kind) {
+        case TileOutput::Kind::store:
+            return finish_kind<TileOutput::Kind::store>(out, sums, up);
+        case TileOutput::Kind::add:
+            return finish_rows<TileOutput::Kind::add, DType::f32>(out, sums, up);
+        case TileOutput::Kind::swiglu:
+            return finish_kind<TileOutput::Kind::swiglu>(out, sums, up);
     }
 }
 
