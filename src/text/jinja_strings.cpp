@@ -77,7 +77,7 @@ List split_space(const Text& text, std::int64_t limit, bool from_right) {
         if (!space) words.back().end = r.at();
         in_word = !space;
     }
-    if (limit >= 0 && std::int64_t(words.size()) > limit + 1) {
+    if (limit >= 0 && std::int64_t(words.size()) > limit) {
         // The rest stays whole, less the white space at its outer end.
         if (from_right) {
             const std::size_t kept = words.size() - std::size_t(limit);
