@@ -1,53 +1,18 @@
 // sentencepiece's tokenizer.model, through its own library.
 #include <sentencepiece_processor.h>
 
+#include <cstring>
+#include <limits>
+
 #include "base/error.h"
 #include "text/quote.h"
 #include "text/tokenizer_impl.h"
+#include "text/unigram.h"
 
 namespace llmgen {
 namespace {
 
-class SentencepieceModel final : public Model {
-public:
-    SentencepieceModel(const std::string& name, std::string_view bytes) : name_(name) {
-        const auto status = processor_.LoadFromSerializedProto({bytes.data(), bytes.size()});
-        if (!status.ok()) fail("{}: neither a sentencepiece model nor a tiktoken rank file", name);
-        const int n = processor_.GetPieceSize();
-        if (n > kMaxVocabSize) fail("{}: more than {} pieces", name, kMaxVocabSize);
-        vocab_.reserve(std::size_t(n), std::size_t(n) * 8);
-        for (int id = 0; id < n; ++id) {
-            vocab_.add(processor_.IdToPiece(id), id);
-            kinds_ += processor_.IsByte(id)                                 ? 'b'
-                      : processor_.IsUnknown(id)                            ? 'u'
-                      : processor_.IsControl(id) || processor_.IsUnused(id) ? 'c'
-                                                                            : 'n';
-        }
-    }
-    void encode(std::string_view piece, std::vector<int>& ids, ModelScratch& scratch) const override {
-        scratch.symbols.clear();
-        const auto status = processor_.Encode({piece.data(), piece.size()}, &scratch.symbols);
-        if (!status.ok())
-            fail("{}: sentencepiece failed on this text: {}", name_, quote(status.error_message()));
-        ids.insert(ids.end(), scratch.symbols.begin(), scratch.symbols.end());
-    }
-    const Vocab& vocab() const override { return vocab_; }
-    const std::string& kinds() const { return kinds_; }
-    std::optional<std::string> piece(int id) const {
-        return id >= 0 && id < vocab_.size() ? std::optional(std::string(vocab_.string(id))) : std::nullopt;
-    }
-    int bos() const { return processor_.bos_id(); }
-    int eos() const { return processor_.eos_id(); }
-
-private:
-    std::string name_;
-    sentencepiece::SentencePieceProcessor processor_;
-    Vocab vocab_;
-    std::string kinds_;
-};
-
-/// What decoding needs of the model's normalizer_spec; the library does not tell, so it is read off the
-/// protobuf.
+/// One field of a protobuf message: the library doesn't tell all that is in a model.
 struct Field {
     unsigned number, type;
     std::uint64_t value;     // a varint's
@@ -81,6 +46,119 @@ std::optional<Field> take_field(std::string_view& in) {
     in.remove_prefix(n);
     return f;
 }
+
+/// What the pieces and the trainer_spec say. Piece types: 1 normal, 2 unknown, 3 control, 4 user-defined, 5
+/// unused, 6 byte.
+struct ModelFacts {
+    bool unigram = true;
+    std::vector<float> scores;
+    std::vector<int> types;
+};
+ModelFacts read_facts(std::string_view model) {
+    constexpr unsigned kPieces = 1, kTrainerSpec = 2, kScore = 2, kType = 3, kModelType = 3;
+    ModelFacts facts;
+    while (const auto field = take_field(model)) {
+        if (field->type != 2) continue;
+        std::string_view inside = field->bytes;
+        if (field->number == kTrainerSpec) {
+            while (const auto f = take_field(inside))
+                if (f->number == kModelType) facts.unigram = f->value == 1;
+        } else if (field->number == kPieces) {
+            float score = 0;
+            int type = 1;
+            while (const auto f = take_field(inside)) {
+                if (f->number == kScore && f->type == 5) std::memcpy(&score, f->bytes.data(), 4);
+                if (f->number == kType) type = int(f->value & 7);
+            }
+            facts.scores.push_back(score);
+            facts.types.push_back(type);
+        }
+    }
+    return facts;
+}
+
+bool is_byte_piece(std::string_view piece) {
+    const auto is_hex = [](char c) { return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'F'); };
+    return piece.size() == 6 && piece.starts_with("<0x") && is_hex(piece[3]) && is_hex(piece[4]);
+}
+
+class SentencepieceModel final : public Model {
+public:
+    SentencepieceModel(const std::string& name, std::string_view bytes) : name_(name) {
+        const auto status = processor_.LoadFromSerializedProto({bytes.data(), bytes.size()});
+        if (!status.ok()) fail("{}: neither a sentencepiece model nor a tiktoken rank file", name);
+        const int n = processor_.GetPieceSize();
+        if (n > kMaxVocabSize) fail("{}: more than {} pieces", name, kMaxVocabSize);
+        vocab_.reserve(std::size_t(n), std::size_t(n) * 8);
+        for (int id = 0; id < n; ++id) {
+            vocab_.add(processor_.IdToPiece(id), id);
+            kinds_ += processor_.IsByte(id) && is_byte_piece(processor_.IdToPiece(id)) ? 'b'
+                      : processor_.IsUnknown(id)                                       ? 'u'
+                      : processor_.IsControl(id) || processor_.IsUnused(id)            ? 'c'
+                                                                                       : 'n';
+        }
+        make_unigram(read_facts(bytes));
+    }
+    void encode(std::string_view piece, std::vector<int>& ids, ModelScratch& scratch) const override {
+        if (unigram_) return unigram_->encode(normalized(piece), ids, scratch);
+        scratch.symbols.clear();
+        const auto status = processor_.Encode({piece.data(), piece.size()}, &scratch.symbols);
+        if (!status.ok())
+            fail("{}: sentencepiece failed on this text: {}", name_, quote(status.error_message()));
+        ids.insert(ids.end(), scratch.symbols.begin(), scratch.symbols.end());
+    }
+    const Vocab& vocab() const override { return vocab_; }
+    const std::string& kinds() const { return kinds_; }
+    std::optional<std::string> piece(int id) const {
+        return id >= 0 && id < vocab_.size() ? std::optional(std::string(vocab_.string(id))) : std::nullopt;
+    }
+    int bos() const { return processor_.bos_id(); }
+    int eos() const { return processor_.eos_id(); }
+
+private:
+    // Of equal segmentations the library's version 0.1 takes others than 0.2, the reference: so it only
+    // normalizes here, and the search is our own, in the arithmetic of 0.2.
+    void make_unigram(const ModelFacts& facts) {
+        const auto n = std::size_t(vocab_.size());
+        if (!facts.unigram || facts.scores.size() != n || n == 0) return;
+        UnigramOptions options;
+        options.sentencepiece = true;
+        options.unk_id = processor_.unk_id();
+        float highest = -std::numeric_limits<float>::infinity();
+        for (std::size_t id = 0; id < n; ++id) {
+            options.matchable.push_back(facts.types[id] == 1 || facts.types[id] == 4);
+            options.byte_fallback = options.byte_fallback || facts.types[id] == 6;
+            if (facts.types[id] == 1) highest = std::max(highest, facts.scores[id]);
+        }
+        std::vector<double> scores(facts.scores.begin(), facts.scores.end());
+        for (std::size_t id = 0; id < n; ++id)  // always taken
+            if (facts.types[id] == 4) scores[id] = double(vocab_.string(int(id)).size()) * highest - 0.1;
+        Vocab vocab = vocab_;
+        unigram_ = std::make_unique<Unigram>(std::move(vocab), std::move(scores), std::move(options));
+    }
+    /// The text as the library normalizes it: its pieces, joined.
+    std::string normalized(std::string_view text) const {
+        std::vector<std::string> pieces;
+        const auto status = processor_.Encode({text.data(), text.size()}, &pieces);
+        if (!status.ok())
+            fail("{}: sentencepiece failed on this text: {}", name_, quote(status.error_message()));
+        std::string out;
+        for (const std::string& piece : pieces) {
+            const int id = vocab_.find(piece);
+            if (id >= 0 && kinds_[std::size_t(id)] == 'b')
+                out += char(std::stoi(piece.substr(3, 2), nullptr, 16));
+            else
+                out += piece;
+        }
+        return out;
+    }
+
+    std::string name_;
+    std::unique_ptr<Unigram> unigram_;
+    sentencepiece::SentencePieceProcessor processor_;
+    Vocab vocab_;
+    std::string kinds_;
+};
 
 SentencepieceDecoding read_normalizer_spec(std::string_view model) {
     constexpr unsigned kNormalizerSpec = 3, kAddDummyPrefix = 3, kRemoveExtraWhitespaces = 4;

@@ -193,10 +193,11 @@ private:
             scores.push_back(score);
         });
         if (scores.empty()) j.broken("the vocabulary is empty");
-        std::optional<int> unk;
-        if (const auto u = j.find("unk_id")) unk = int(u->integer(0, std::int64_t(scores.size()) - 1));
-        impl_.model = std::make_unique<Unigram>(std::move(vocab), std::move(scores), unk,
-                                                j.flag("byte_fallback", false));
+        UnigramOptions options;
+        if (const auto u = j.find("unk_id"))
+            options.unk_id = int(u->integer(0, std::int64_t(scores.size()) - 1));
+        options.byte_fallback = j.flag("byte_fallback", false);
+        impl_.model = std::make_unique<Unigram>(std::move(vocab), std::move(scores), std::move(options));
     }
 
     void add_token(const JsonView& j) {

@@ -12,19 +12,23 @@ namespace {
 constexpr double kUnkPenalty = 10;  // an unknown character costs this much more than the worst piece
 }
 
-Unigram::Unigram(Vocab vocab, std::vector<double> scores, std::optional<int> unk_id, bool byte_fallback)
-    : vocab_(std::move(vocab)), scores_(std::move(scores)), unk_id_(unk_id) {
+Unigram::Unigram(Vocab vocab, std::vector<double> scores, UnigramOptions options)
+    : vocab_(std::move(vocab)), scores_(std::move(scores)), options_(std::move(options)) {
+    const auto matchable = [&](int id) {
+        return options_.matchable.empty() || options_.matchable[std::size_t(id)];
+    };
     double lowest = std::numeric_limits<double>::infinity();
     std::size_t n_bytes = 0;
     for (int id = 0; id < vocab_.size(); ++id) {
-        lowest = std::min(lowest, scores_[std::size_t(id)]);
+        if (matchable(id)) lowest = std::min(lowest, scores_[std::size_t(id)]);
         n_bytes += vocab_.string(id).size();
     }
     unk_score_ = lowest - kUnkPenalty;
     edges_.resize(std::bit_ceil(n_bytes * 2 + 2));
     ids_of_node_.push_back(-1);
-    for (int id = 0; id < vocab_.size(); ++id) insert(vocab_.string(id), id);
-    if (!byte_fallback) return;
+    for (int id = 0; id < vocab_.size(); ++id)
+        if (matchable(id)) insert(vocab_.string(id));
+    if (!options_.byte_fallback) return;
     fallback_ids_.resize(256);
     for (int b = 0; b < 256; ++b) fallback_ids_[std::size_t(b)] = vocab_.find(fmt::format("<0x{:02X}>", b));
 }
@@ -39,7 +43,7 @@ std::uint32_t Unigram::child(std::uint32_t node, std::uint8_t byte) const {
     return 0;
 }
 
-void Unigram::insert(std::string_view piece, int id) {
+void Unigram::insert(std::string_view piece) {
     if (piece.empty()) return;
     std::uint32_t node = 0;
     for (char c : piece) {
@@ -55,7 +59,6 @@ void Unigram::insert(std::string_view piece, int id) {
         node = next;
     }
     ids_of_node_[node] = vocab_.find(piece);  // of equal pieces the last one, as in the reference's table
-    (void)id;
 }
 
 // best[i]: score, start and piece of the best segmentation of the first i bytes. A later candidate must be
@@ -68,6 +71,7 @@ void Unigram::encode(std::string_view piece, std::vector<int>& ids, ModelScratch
     start.assign(n + 1, -1);
     node_id.assign(n + 1, -1);
     const auto offer = [&](std::size_t begin, std::size_t end, double s, int id) {
+        if (options_.sentencepiece) s = double(float(s));
         if (start[end] >= 0 && s <= score[end]) return;
         score[end] = s;
         start[end] = std::int32_t(begin);
@@ -87,30 +91,36 @@ void Unigram::encode(std::string_view piece, std::vector<int>& ids, ModelScratch
             single = single || end - at == length;
         }
         if (!single) {
-            if (!unk_id_)
+            if (!options_.unk_id)
                 fail("the tokenizer has no unk_id, and the text has a character outside its vocabulary");
-            offer(at, at + length, score[at] + unk_score_, *unk_id_);
+            offer(at, at + length, score[at] + unk_score_, *options_.unk_id);
         }
     }
     // Backwards: the pieces, unknown neighbours fused.
     std::vector<std::int32_t>& cuts = scratch.symbols;
     cuts.clear();
+    const auto is_unk = [&](std::size_t end) { return options_.unk_id && node_id[end] == *options_.unk_id; };
     for (std::size_t end = n; end > 0;) {
-        const bool unk = unk_id_ && node_id[end] == *unk_id_;
         cuts.push_back(std::int32_t(end));
         std::size_t begin = std::size_t(start[end]);
-        while (unk && begin > 0 && node_id[begin] == *unk_id_) begin = std::size_t(start[begin]);
+        if (is_unk(end))
+            while (begin > 0 && is_unk(begin)) begin = std::size_t(start[begin]);
         end = begin;
     }
     std::size_t begin = 0;
     for (auto it = cuts.rbegin(); it != cuts.rend(); ++it) {
-        emit(piece.substr(begin, std::size_t(*it) - begin), ids);
-        begin = std::size_t(*it);
+        const auto end = std::size_t(*it);
+        if (is_unk(end))
+            emit_unknown(piece.substr(begin, end - begin), ids);
+        else
+            ids.push_back(node_id[end]);
+        begin = end;
     }
 }
 
-void Unigram::emit(std::string_view text, std::vector<int>& ids) const {
-    const int id = vocab_.find(text);
+void Unigram::emit_unknown(std::string_view text, std::vector<int>& ids) const {
+    // The reference looks fused characters up again, which finds the unknown piece's own string.
+    const int id = options_.sentencepiece ? -1 : vocab_.find(text);
     if (id >= 0) {
         ids.push_back(id);
         return;
@@ -121,7 +131,7 @@ void Unigram::emit(std::string_view text, std::vector<int>& ids) const {
         for (char b : text) ids.push_back(fallback(b));
         return;
     }
-    ids.push_back(*unk_id_);
+    ids.push_back(*options_.unk_id);
 }
 
 }  // namespace llmgen

@@ -11,10 +11,19 @@
 
 namespace llmgen {
 
+struct UnigramOptions {
+    std::optional<int> unk_id;
+    bool byte_fallback = false;
+    /// sentencepiece's own arithmetic: sums in single precision, which decides between equal segmentations.
+    /// Pieces that `matchable` leaves out (control, unknown, unused, byte) are not found in the text.
+    bool sentencepiece = false;
+    std::vector<bool> matchable = {};
+};
+
 class Unigram final : public Model {
 public:
     /// `scores[id]` is the log probability of piece id. Every id below vocab.size() must be a piece.
-    Unigram(Vocab vocab, std::vector<double> scores, std::optional<int> unk_id, bool byte_fallback);
+    Unigram(Vocab vocab, std::vector<double> scores, UnigramOptions options);
     void encode(std::string_view piece, std::vector<int>& ids, ModelScratch& scratch) const override;
     const Vocab& vocab() const override { return vocab_; }
 
@@ -25,13 +34,13 @@ private:
         std::uint8_t byte = 0;
     };
     std::uint32_t child(std::uint32_t node, std::uint8_t byte) const;
-    void insert(std::string_view piece, int id);
+    void insert(std::string_view piece);
     std::size_t slot_of(std::uint32_t node, std::uint8_t byte) const;
-    void emit(std::string_view text, std::vector<int>& ids) const;
+    void emit_unknown(std::string_view text, std::vector<int>& ids) const;
 
     Vocab vocab_;
     std::vector<double> scores_;
-    std::optional<int> unk_id_;
+    UnigramOptions options_;
     std::vector<int> fallback_ids_;  // 256, or empty without byte fallback
     double unk_score_ = 0;
     std::vector<Edge> edges_;
