@@ -150,7 +150,7 @@ void Answer::finish(FinishReason reason, Clock::time_point now) {
     }
     result.finish_reason = reason;
     result.complete = reason == FinishReason::eos || reason == FinishReason::stop_string;
-    result.cached_tokens = sequence.n_cached;
+    result.cached_tokens = std::max(sequence.n_cached, 0);
 
     Timing& timing = result.timing;
     timing.completion_s = since_arrival(now);

@@ -91,7 +91,7 @@ bool Scheduler::admit() {
     waiting_.erase(waiting_.begin());
     running_.insert(std::ranges::upper_bound(running_, &sequence, Better()), &sequence);
     sequence.n_computed = n_found;
-    sequence.n_cached = std::max(sequence.n_cached, std::min(n_found, sequence.n_prompt));
+    if (sequence.n_cached < 0) sequence.n_cached = n_found;
     plan_prefill(sequence);
     return true;
 }

@@ -45,7 +45,7 @@ struct Sequence {
     void* owner = nullptr;     // the caller's, for finding its own way back
 
     int n_computed = 0;  // tokens from the front whose keys and values are stored
-    int n_cached = 0;    // of the prompt, found in the cache when it was first admitted
+    int n_cached = -1;   // of the prompt, found in the cache when it was first admitted; -1 before
     PageTable pages;
 
     int n_pending() const { return int(tokens.size()) - n_computed; }

@@ -53,6 +53,7 @@ struct World {
     }
     void drop(Sequence& s) {
         scheduler.remove(s);
+        n_cached += std::max(s.n_cached, 0);
         done[s.arrival] = std::vector(s.tokens.begin() + s.n_prompt, s.tokens.end());
         wanted.erase(&s);
         std::erase_if(sequences, [&](const auto& p) { return p.get() == &s; });
@@ -62,7 +63,11 @@ struct World {
         const Plan& plan = scheduler.next();
         preempted += plan.n_preempted;
         check_limits(plan);
-        for (const PlanRow& row : plan.rows) compute(row);
+        ++n_steps;
+        for (const PlanRow& row : plan.rows) {
+            compute(row);
+            n_computed += row.n_new;
+        }
         const std::vector<PlanRow> rows = plan.rows;
         scheduler.commit();
         for (const PlanRow& row : rows) {
@@ -120,7 +125,7 @@ struct World {
     std::map<Sequence*, int> wanted;
     std::map<std::int64_t, std::vector<int>> done;
     std::int64_t arrivals = 0;
-    int preempted = 0;
+    int preempted = 0, n_cached = 0, n_computed = 0, n_steps = 0;
 };
 
 std::vector<int> prompt_of(std::mt19937& random, int n) {
@@ -248,8 +253,8 @@ TEST_P(RandomHistory, GivesEachRequestWhatItGetsAlone) {
     std::map<std::int64_t, std::vector<int>> want;
     std::map<std::int64_t, bool> cancelled;
     int submitted = 0;
-    for (int step = 0; step < 20000; ++step) {
-        if (submitted < 120 && below(3) == 0) {
+    for (int step = 0; step < 200000; ++step) {
+        if (submitted < 400 && below(3) == 0) {
             std::vector<int> prompt = prefixes[std::size_t(below(4))];
             prompt.resize(std::size_t(1 + below(int(prompt.size()))));
             for (const int t : prompt_of(random, below(30))) prompt.push_back(t);
@@ -265,7 +270,7 @@ TEST_P(RandomHistory, GivesEachRequestWhatItGetsAlone) {
         }
         const bool busy = world.step();
         if (testing::Test::HasFatalFailure()) return;
-        if (!busy && submitted == 120) break;
+        if (!busy && submitted == 400) break;
     }
     ASSERT_TRUE(world.sequences.empty()) << "starved";
     ASSERT_EQ(world.done.size(), want.size());
@@ -274,6 +279,10 @@ TEST_P(RandomHistory, GivesEachRequestWhatItGetsAlone) {
         EXPECT_EQ(answer, want[id]) << "request " << id;
     }
     EXPECT_EQ(world.pool.in_use(), 0);
+    std::printf("  %d preemptions, %d tokens from the cache, %d computed in %d steps\n", world.preempted,
+                world.n_cached, world.n_computed, world.n_steps);
+    EXPECT_TRUE(world.preempted > 0 || h.n_pages > 10 || h.chunk == 1);
+    EXPECT_EQ(world.n_cached > 0, h.cache);
 }
 
 std::vector<History> histories() {

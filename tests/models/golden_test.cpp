@@ -44,12 +44,20 @@ void expect_logits(const std::vector<float>& got, const Json& want) {
 
 TEST_P(GoldenTest, GreedyIdsAndLogitsInF32) {
     Harness model(GetParam().checkpoint, "f32");
+    std::vector<std::vector<int>> prompts, want;
+    std::vector<int> lengths;
+    std::vector<Json> logits;
     for (const Json& prompt : golden_["prompts"]) {
-        const std::vector<int> ids = prompt["ids"];
-        if (ids.empty()) continue;
-        const std::vector<int> want = prompt["greedy_ids_f32"];
-        EXPECT_EQ(model.greedy(ids, int(want.size())), want) << ids.size() << " prompt ids";
-        expect_logits(model.last_logits().front(), prompt["logits_last"]);
+        if (prompt["ids"].empty()) continue;
+        prompts.push_back(prompt["ids"]);
+        want.push_back(prompt["greedy_ids_f32"]);
+        lengths.push_back(int(want.back().size()));
+        logits.push_back(prompt["logits_last"]);
+    }
+    const auto got = model.greedy(prompts, lengths);  // in one batch, which changes nothing: see below
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+        EXPECT_EQ(got[i], want[i]) << prompts[i].size() << " prompt ids";
+        expect_logits(model.step_logits(i).front(), logits[i]);
     }
 }
 
@@ -98,11 +106,13 @@ TEST_P(GoldenTest, ABatchGivesWhatEachGivesAlone) {
     std::vector<std::vector<int>> prompts;
     for (const Json& prompt : golden_["prompts"])
         if (!prompt["ids"].empty() && prompt["ids"].size() <= 120) prompts.push_back(prompt["ids"]);
-    const auto together = model.greedy(prompts, 8, 16);
-    const auto logits = model.last_logits();
-    for (std::size_t i = 0; i < prompts.size(); ++i) EXPECT_EQ(model.greedy(prompts[i], 8), together[i]) << i;
-    model.greedy(prompts.front(), 8);
-    EXPECT_EQ(model.last_logits(), logits);  // bit for bit
+    const auto together = model.greedy(prompts, std::vector(prompts.size(), 8), 16);
+    std::vector<std::vector<std::vector<float>>> logits;
+    for (std::size_t i = 0; i < prompts.size(); ++i) logits.push_back(model.step_logits(i));
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+        EXPECT_EQ(model.greedy(prompts[i], 8), together[i]) << i;
+        EXPECT_EQ(model.step_logits(), logits[i]) << i;  // bit for bit
+    }
 }
 
 // Mean KL(f32 ‖ bf16) over all positions of all prompts: no more than transformers' own bf16 has.

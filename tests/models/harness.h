@@ -67,21 +67,20 @@ public:
     int n_pages() const { return n_pages_; }
     Runner& runner() { return *runner_; }
 
-    /// Argmax, `n` times, for each prompt; all in one batch.
+    /// Argmax, `n[i]` times for prompt i; all in one batch.
     std::vector<std::vector<int>> greedy(const std::vector<std::vector<int>>& prompts,
-                                         int n,
+                                         const std::vector<int>& n,
                                          int chunk = 512) {
         PagePool pool(n_pages_, false);
         Scheduler scheduler(pool, {.max_sequences = 64, .prefill_chunk = chunk, .mixed_chunk = chunk});
-        std::vector<std::unique_ptr<Sequence>> sequences;
-        for (const std::vector<int>& prompt : prompts) {
-            auto& s = sequences.emplace_back(std::make_unique<Sequence>());
-            s->tokens = prompt;
-            s->n_prompt = int(prompt.size());
-            s->arrival = std::int64_t(sequences.size());
-            scheduler.add(*s);
+        std::vector<Sequence> sequences(prompts.size());
+        logits_.assign(prompts.size(), {});
+        for (std::size_t i = 0; i < prompts.size(); ++i) {
+            sequences[i].tokens = prompts[i];
+            sequences[i].n_prompt = int(prompts[i].size());
+            sequences[i].arrival = std::int64_t(i);
+            scheduler.add(sequences[i]);
         }
-        last_logits_.clear();
         while (true) {
             const Plan& plan = scheduler.next();
             if (plan.rows.empty()) break;
@@ -91,24 +90,24 @@ public:
             int next = 0;
             for (const PlanRow& row : rows) {
                 if (!row.samples()) continue;
+                Sequence& s = *row.sequence;
                 const auto logits = runner_->logits(next++);
-                if (row.sequence == sequences.front().get())
-                    last_logits_.emplace_back(logits.begin(), logits.end());
-                row.sequence->tokens.push_back(int(std::ranges::max_element(logits) - logits.begin()));
-                if (int(row.sequence->tokens.size()) == row.sequence->n_prompt + n)
-                    scheduler.remove(*row.sequence);
+                const auto i = std::size_t(s.arrival);
+                if (logits_[i].size() < kKeptLogits) logits_[i].emplace_back(logits.begin(), logits.end());
+                s.tokens.push_back(int(std::ranges::max_element(logits) - logits.begin()));
+                if (int(s.tokens.size()) == s.n_prompt + n[i]) scheduler.remove(s);
             }
         }
         std::vector<std::vector<int>> answers;
-        for (const auto& s : sequences)
-            answers.emplace_back(s->tokens.begin() + s->n_prompt, s->tokens.end());
+        for (const Sequence& s : sequences)
+            answers.emplace_back(s.tokens.begin() + s.n_prompt, s.tokens.end());
         return answers;
     }
     std::vector<int> greedy(const std::vector<int>& prompt, int n, int chunk = 512) {
-        return greedy(std::vector<std::vector<int>>{prompt}, n, chunk).front();
+        return greedy(std::vector<std::vector<int>>{prompt}, std::vector{n}, chunk).front();
     }
-    /// Of the first prompt, before each of its tokens was chosen in the last greedy().
-    const std::vector<std::vector<float>>& last_logits() const { return last_logits_; }
+    /// Of prompt i of the last greedy(): the logits that each of its first tokens was chosen from.
+    const std::vector<std::vector<float>>& step_logits(std::size_t i = 0) const { return logits_[i]; }
 
     /// Logits after every token.
     std::vector<std::vector<float>> all_logits(const std::vector<int>& tokens, int chunk = 512) {
@@ -135,12 +134,13 @@ public:
 
 private:
     static constexpr int kMaxTokens = 512;
+    static constexpr std::size_t kKeptLogits = 8;
     Checkpoint checkpoint_;
     std::unique_ptr<Ops> ops_;
     std::unique_ptr<Model> model_;
     std::optional<Runner> runner_;
     int n_pages_ = 0;
-    std::vector<std::vector<float>> last_logits_;
+    std::vector<std::vector<std::vector<float>>> logits_;  // [prompt][step][vocab]
 };
 
 /// Every directory below `root` that holds a golden.json, by name.
