@@ -21,8 +21,8 @@ struct TextRange {
 struct EncodeOptions {
     /// Run the post-processor (adds BOS and the like), as transformers' add_special_tokens.
     bool add_special_tokens = true;
-    /// Find the strings of added tokens ("<|eot_id|>") in the text. Off: they are ordinary characters
-    /// everywhere.
+    /// Find the strings of special tokens ("<|eot_id|>") in the text. Off: they are ordinary characters
+    /// (added tokens that aren't special are found all the same), as transformers' split_special_tokens.
     bool parse_special = true;
     /// Ranges of the text in which no special (control) token is ever found: where a user's words stand in a
     /// rendered chat. A match that touches one of them is ordinary text. Sorted, not overlapping.
