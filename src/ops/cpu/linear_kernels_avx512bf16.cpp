@@ -20,8 +20,8 @@ void tile(float* sums, const void* panel, const void* x_packed, std::int64_t dep
     for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = _mm512_setzero_ps();
     for (std::int64_t i = 0; i < depth; i += 2, weight += kPanel, x += kRows) {
         if (kRows <= 2) {
-            _mm_prefetch(reinterpret_cast<const char*>(weight) + 2048, _MM_HINT_T0);
-            _mm_prefetch(reinterpret_cast<const char*>(weight) + 2048 + 64, _MM_HINT_T0);
+            _mm_prefetch(reinterpret_cast<const char*>(weight) + 1024, _MM_HINT_T0);
+            _mm_prefetch(reinterpret_cast<const char*>(weight) + 1024 + 64, _MM_HINT_T0);
         }
         const auto w0 = __m512bh(_mm512_loadu_si512(weight)), w1 = __m512bh(_mm512_loadu_si512(weight + 16));
 #pragma GCC unroll 12
