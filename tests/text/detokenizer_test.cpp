@@ -28,7 +28,7 @@ Tokenizer sentencepiece_like(const json& decoder) {
     for (int b = 0; b < 256; ++b) vocab[fmt::format("<0x{:02X}>", b)] = 2 + b;
     int id = 258;
     for (const char* token : {"▁", "▁hi", "▁user", "私", "a", "hi"}) vocab[token] = id++;
-    return load_json({{"added_tokens", {added_token("<s>")}},
+    return load_json({{"added_tokens", json::array({added_token("<s>")})},
                       {"decoder", decoder},
                       {"model",
                        {{"type", "BPE"},

@@ -96,7 +96,7 @@ TEST(Tokenizer, NormalizedAddedTokens) {
     json j = byte_toy({}, {added_token("YES", {{"normalized", true}})});
     j["normalizer"] = {{"type", "Lowercase"}};
     EXPECT_EQ(load_json(j).encode("YES yes"), (Ids{256, ' ', 256}));
-    j["added_tokens"] = {added_token("Yes")};
+    j["added_tokens"] = json::array({added_token("Yes")});
     EXPECT_EQ(load_json(j).encode("YES Yes"), (Ids{'y', 'e', 's', ' ', 256}));
 }
 
