@@ -1,6 +1,7 @@
 #include "ops/cpu/bandwidth.h"
 
 #include <omp.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -43,8 +44,12 @@ float gemv_over(const cpu::LinearKernels& kernels, const char* data, std::size_t
 }  // namespace
 
 double measure_read_bandwidth(int threads) {
-    const std::size_t bytes =
-        std::min(std::size_t(512) << 20, cpu::memory_status().available / 4) / 4096 * 4096;
+    // Four times the last cache, so that little of it is left from pass to pass; no more, because a first
+    // touch costs the kernel time and the process peak memory.
+    const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    const std::size_t wanted =
+        std::clamp(std::size_t(std::max(cache, 0L)) * 4, std::size_t(128) << 20, std::size_t(1) << 30);
+    const std::size_t bytes = std::min(wanted, cpu::memory_status().available / 4) / 4096 * 4096;
     cpu::Arena arena;
     const cpu::Arena::Piece memory = arena.allocate(bytes);
     auto* data = static_cast<std::uint64_t*>(memory.data);

@@ -5,9 +5,9 @@
 
 namespace llmgen {
 
-/// Bytes a second that `threads` threads read from memory: the best of several passes over 512 MiB on huge
-/// pages (or a quarter of what is free, if that is less), half of them by a plain loop, half by the reads of
-/// a GEMV, which on some chips are faster. Takes about 0.3 s.
+/// Bytes a second that `threads` threads read from memory: the best of several passes over four times the
+/// last cache (128 MiB at least) on huge pages, half of them by a plain loop, half by the reads of a GEMV,
+/// which on some chips are faster. Takes about 0.1 s.
 double measure_read_bandwidth(int threads);
 
 /// Floating-point operations a second (a multiply-add is two) of the matrix kernels on data in the nearest
