@@ -265,10 +265,11 @@ public:
             return value ? std::optional<std::string>(value) : std::nullopt;
         });
         LineReader lines(in_);  // before the output, so that a wrong path leaves no empty file
-        Sink sink(shard_path(out_, shard), resume_      ? Sink::Mode::resume
-                                           : overwrite_ ? Sink::Mode::overwrite
-                                                        : Sink::Mode::create);
-        if (in_ != "-" && sink.is_same_file(in_)) fail_usage("-o {}: that is the input", printable(out_));
+        Sink sink(shard_path(out_, shard),
+                  resume_      ? Sink::Mode::resume
+                  : overwrite_ ? Sink::Mode::overwrite
+                               : Sink::Mode::create,
+                  in_);
         Engine engine = open_engine(engine_.options(), engine_.quiet);
         const double begin = now_s();
         Runner runner(engine, sink, !unordered_, std::size_t(engine_.engine.max_sequences) * 2);

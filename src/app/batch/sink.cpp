@@ -14,7 +14,7 @@
 
 namespace llmgen::app {
 
-Sink::Sink(const std::string& path, Mode mode) : path_(path) {
+Sink::Sink(const std::string& path, Mode mode, const std::string& input) : path_(path) {
     if (path == "-") {
         fd_ = 1;
         return;
@@ -29,6 +29,7 @@ Sink::Sink(const std::string& path, Mode mode) : path_(path) {
         fail("{}: another process is writing it", printable(path));
     }
     try {
+        if (input != "-" && is_same_file(input)) fail_usage("-o {}: that is the input", printable(path));
         if (mode == Mode::overwrite && ::ftruncate(fd_, 0) != 0 && errno != EINVAL)
             fail("{}: {}", printable(path), std::strerror(errno));
         if (mode == Mode::resume) recover();

@@ -27,15 +27,15 @@ public:
     enum class Mode { create, overwrite, resume };
     /// "-" is stdout. Throws Error: the file exists (create), is locked by another process, is no output of
     /// ours (resume).
-    Sink(const std::string& path, Mode mode);
+    /// `input`: the file that is read; writing over it is refused before anything is cut.
+    Sink(const std::string& path, Mode mode, const std::string& input);
     ~Sink();
     Sink(const Sink&) = delete;
     void write(const std::string& line);
     const DoneLines& done() const { return done_; }
-    /// Whether `path` names the same file.
-    bool is_same_file(const std::string& path) const;
 
 private:
+    bool is_same_file(const std::string& path) const;
     void recover();
     std::string path_;
     int fd_ = -1;
