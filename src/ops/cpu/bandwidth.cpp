@@ -16,6 +16,9 @@
 namespace llmgen {
 namespace {
 
+// Timed piece by piece: whole passes would count every interruption by other processes.
+constexpr std::size_t kPiece = std::size_t(1) << 20;
+
 double seconds() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -41,6 +44,13 @@ float gemv_over(const cpu::LinearKernels& kernels, const char* data, std::size_t
     return total;
 }
 
+double median(std::vector<double>& values) {
+    if (values.empty()) return 0;
+    const auto middle = values.begin() + std::ptrdiff_t(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+}
+
 }  // namespace
 
 double measure_read_bandwidth(int threads) {
@@ -52,29 +62,30 @@ double measure_read_bandwidth(int threads) {
     const std::size_t bytes = std::min(wanted, cpu::memory_status().available / 4) / 4096 * 4096;
     cpu::Arena arena;
     const cpu::Arena::Piece memory = arena.allocate(bytes);
-    auto* data = static_cast<std::uint64_t*>(memory.data);
-    const std::size_t n = bytes / sizeof(std::uint64_t);
+    const auto* data = static_cast<const char*>(memory.data);
     const cpu::LinearKernels kernels = cpu::linear_kernels(DType::bf16, DType::bf16, cpu::best_isa());
-    std::atomic<std::uint64_t> sink = 0;
-    double best = 0;
-    for (int pass = 0; pass < 7; ++pass) {
-        const double start = seconds();
-#pragma omp parallel num_threads(threads)
-        {
-            const std::size_t team = std::size_t(omp_get_num_threads()),
-                              self = std::size_t(omp_get_thread_num());
-            const std::size_t begin = n / team * self, end = self + 1 == team ? n : n / team * (self + 1);
-            if (pass == 0)
-                std::memset(data + begin, 1, (end - begin) * sizeof(std::uint64_t));
-            else if (pass % 2 == 0)
-                sink += sum_of(data + begin, end - begin);
-            else
-                sink += std::uint64_t(gemv_over(kernels, reinterpret_cast<const char*>(data + begin),
-                                                (end - begin) * sizeof(std::uint64_t)) != 1);
-        }
-        if (pass > 0) best = std::max(best, double(bytes) / (seconds() - start));
+    const auto n_pieces = std::int64_t(bytes / kPiece);
+    std::atomic<std::uint64_t> sink = 0;  // so that no read is left out
+    double plain = 0, gemv = 0;
+#pragma omp parallel num_threads(threads) reduction(+ : plain, gemv)
+    {
+        const std::int64_t team = omp_get_num_threads(), self = omp_get_thread_num();
+        const std::int64_t begin = n_pieces * self / team, end = n_pieces * (self + 1) / team;
+        std::memset(static_cast<char*>(memory.data) + begin * kPiece, 1, std::size_t(end - begin) * kPiece);
+        std::vector<double> rates[2];
+#pragma omp barrier
+        for (int pass = 0; pass < 6; ++pass)
+            for (std::int64_t piece = begin; piece < end; ++piece) {
+                const char* from = data + piece * std::int64_t(kPiece);
+                const double start = seconds();
+                sink += pass % 2 == 0 ? sum_of(reinterpret_cast<const std::uint64_t*>(from), kPiece / 8)
+                                      : std::uint64_t(gemv_over(kernels, from, kPiece) != 1);
+                rates[pass % 2].push_back(double(kPiece) / (seconds() - start));
+            }
+        plain = median(rates[0]);
+        gemv = median(rates[1]);
     }
-    return best;
+    return std::max(plain, gemv);
 }
 
 double measure_matmul_peak(int threads, Compute compute) {

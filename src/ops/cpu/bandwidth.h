@@ -5,9 +5,9 @@
 
 namespace llmgen {
 
-/// Bytes a second that `threads` threads read from memory: the best of several passes over four times the
-/// last cache (128 MiB at least) on huge pages, half of them by a plain loop, half by the reads of a GEMV,
-/// which on some chips are faster. Takes about 0.1 s.
+/// Bytes a second that `threads` threads read from memory together: the sum of each one's median rate over
+/// pieces of 1 MiB, in passes over four times the last cache (128 MiB at least) on huge pages. By a plain
+/// loop or by the reads of a GEMV, whichever is faster on this chip. Takes about 0.1 s.
 double measure_read_bandwidth(int threads);
 
 /// Floating-point operations a second (a multiply-add is two) of the matrix kernels on data in the nearest
