@@ -300,6 +300,7 @@ def main():
     report = {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "cpu": cpu_name(), "threads": options.threads, "dtype": "bf16", "model": model.name, "rounds": rounds,
+        "environment": {k: v for k, v in os.environ.items() if k.startswith(("OMP_", "GOMP_", "DNNL_", "ONEDNN_"))},
         "command": "tools/compare " + " ".join(sys.argv[1:]),
         "engines": {e.name: e.about for e in engines},
         "rates": {n: {load: summary(v) for load, v in by_load.items()} for n, by_load in rates.items()},
