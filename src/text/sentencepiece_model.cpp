@@ -77,6 +77,41 @@ ModelFacts read_facts(std::string_view model) {
     return facts;
 }
 
+/// The library builds tries of the pieces and reads the precompiled_charsmap without looking: an empty piece
+/// ends the program, an offset beyond the map reads foreign memory. What could do that is an Error here.
+void check_charsmap(const std::string& name, std::string_view map) {
+    if (map.empty()) return;
+    std::uint32_t size = 0;
+    if (map.size() >= 4) std::memcpy(&size, map.data(), 4);
+    const auto damaged = [&] { fail("{}: the model's precompiled_charsmap is damaged", name); };
+    if (size == 0 || size % 1024 != 0 || map.size() < 4 || size >= map.size() - 4) damaged();
+    const std::string_view texts = map.substr(4 + size);
+    if (texts.back() != 0) damaged();
+    for (std::uint32_t i = 0; i < size / 4; ++i) {
+        std::uint32_t unit;
+        std::memcpy(&unit, map.data() + 4 + 4 * i, 4);
+        const std::uint32_t value = unit & ~(1U << 31), offset = (unit >> 10) << ((unit & (1U << 9)) >> 6);
+        if (unit >> 31 ? value >= texts.size() : ((i ^ offset) | 0xFF) >= size / 4) damaged();
+    }
+}
+
+void check_model(const std::string& name, std::string_view model) {
+    constexpr unsigned kPieces = 1, kNormalizerSpec = 3, kDenormalizerSpec = 5, kPiece = 1, kCharsmap = 2;
+    while (const auto field = take_field(model)) {
+        if (field->type != 2) continue;
+        const bool is_spec = field->number == kNormalizerSpec || field->number == kDenormalizerSpec;
+        std::string_view inside = field->bytes, piece;
+        while (const auto f = take_field(inside)) {
+            if (f->type != 2) continue;
+            if (is_spec && f->number == kCharsmap) check_charsmap(name, f->bytes);
+            if (field->number == kPieces && f->number == kPiece) piece = f->bytes;
+        }
+        if (field->number == kPieces && (piece.empty() || piece.find('\0') != piece.npos))
+            fail("{}: the model has an empty piece, or one with a zero byte", name);
+    }
+    if (!model.empty()) fail("{}: neither a sentencepiece model nor a tiktoken rank file", name);
+}
+
 bool is_byte_piece(std::string_view piece) {
     const auto is_hex = [](char c) { return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'F'); };
     return piece.size() == 6 && piece.starts_with("<0x") && is_hex(piece[3]) && is_hex(piece[4]);
@@ -85,6 +120,7 @@ bool is_byte_piece(std::string_view piece) {
 class SentencepieceModel final : public Model {
 public:
     SentencepieceModel(const std::string& name, std::string_view bytes) : name_(name) {
+        check_model(name, bytes);
         const auto status = processor_.LoadFromSerializedProto({bytes.data(), bytes.size()});
         if (!status.ok()) fail("{}: neither a sentencepiece model nor a tiktoken rank file", name);
         const int n = processor_.GetPieceSize();

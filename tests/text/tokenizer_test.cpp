@@ -6,6 +6,7 @@
 #include <chrono>
 #include <thread>
 
+#include "base/mmap.h"
 #include "support.h"
 #include "tokenizer_toys.h"
 
@@ -402,6 +403,27 @@ TEST(Tokenizer, SentencepieceCheckpoint) {
     EXPECT_EQ(t.encode("<s><tool>"), (Ids{1, tool, 2}));
     EXPECT_EQ(t.decode(Ids{1, tool}, false), "<s><tool>");
     EXPECT_EQ(t.decode(Ids{1, tool}, true), "<tool>");
+}
+
+// What the library would end the program for, or read foreign memory.
+TEST(Tokenizer, DamagedSentencepieceModels) {
+    const TempDir dir("spm_bad");
+    const std::string good = read_file(data("text/tokenizers/spm_unigram.model"));
+    const auto error = [&](const std::string& bytes) -> std::string {
+        try {
+            Tokenizer::load(dir.write("tokenizer.model", bytes));
+        } catch (const Error& e) {
+            return e.what();
+        }
+        return "";
+    };
+    EXPECT_EQ(error(good), "");
+    EXPECT_NE(error(good + std::string("\x0A\x05\x15\0\0\0\0", 7)).find("empty piece"), std::string::npos);
+    EXPECT_NE(error(good + std::string("\x0A\x04\x0A\x02x\0", 6)).find("zero byte"), std::string::npos);
+    EXPECT_NE(error(good + std::string("\x1A\x0A\x12\x08\0\4\0\0abcd", 12)).find("precompiled_charsmap"),
+              std::string::npos);
+    EXPECT_NE(error(good.substr(0, good.size() - 3)).find("neither a sentencepiece model"),
+              std::string::npos);
 }
 
 TEST(Tokenizer, ManyThreadsAtOnce) {
