@@ -159,11 +159,11 @@ private:
         if (!facts.unigram || facts.scores.size() != n || n == 0) return;
         UnigramOptions options;
         options.sentencepiece = true;
-        options.unk_id = processor_.unk_id();
         float highest = -std::numeric_limits<float>::infinity();
         for (std::size_t id = 0; id < n; ++id) {
             options.matchable.push_back(facts.types[id] == 1 || facts.types[id] == 4);
             options.byte_fallback = options.byte_fallback || facts.types[id] == 6;
+            if (facts.types[id] == 2) options.unk_id = int(id);
             if (facts.types[id] == 1) highest = std::max(highest, facts.scores[id]);
         }
         std::vector<double> scores(facts.scores.begin(), facts.scores.end());
