@@ -358,7 +358,8 @@ private:
     void visit(Expr* e, const Frame& f) {
         if (!e) return;
         if (e->kind == ExprKind::name || e->kind == ExprKind::namespace_ref) place(*e, f);
-        if (!e->folded && e->kind != ExprKind::slice && !e->children.empty() && is_constant(*e)) mark_folded(*e);
+        if (!e->folded && e->kind != ExprKind::slice && !e->children.empty() && is_constant(*e))
+            mark_folded(*e);
         Frame inner = f;
         if (e->kind == ExprKind::conditional) inner.soft = true;
         for (std::size_t i = 0; i < e->children.size(); ++i) {
