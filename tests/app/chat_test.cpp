@@ -68,6 +68,17 @@ TEST(Chat, ATurnThatCantBeAnsweredIsDroppedAndTheSessionGoesOn) {
     EXPECT_EQ(json::parse(slurp(dir.at("c.json"))).size(), 2u);
 }
 
+TEST(Chat, TheSecondTurnReusesTheFirst) {
+    const Outcome outcome =
+        run(chat({"--max-new-tokens", "20"}), {.input = std::string(40, 'x') + "\ny\n/stats\n"});
+    EXPECT_EQ(outcome.code, 0);
+    // 43 ids of the first prompt and 20 of the reply, without the last one, in whole pages of 16; at least
+    // the prompt's two pages where the reply held ids without text and had to be encoded anew.
+    const std::size_t at = outcome.err.find("reuse ");
+    ASSERT_NE(at, std::string::npos) << outcome.err;
+    EXPECT_GE(std::stoi(outcome.err.substr(at + 6)), 32) << outcome.err;
+}
+
 TEST(Chat, OnATerminal) {
     TempDir state;
     Terminal terminal(chat({"--max-new-tokens", "4"}),

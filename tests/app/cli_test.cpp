@@ -401,6 +401,21 @@ TEST(Help, CompletionAndManPageKnowEveryOption) {
     EXPECT_EQ(run({"completion", "tcsh"}, kNoInput).code, 2);
 }
 
+// The model that tools/quickstart fetches.
+TEST(RealModel, KnowsTheCapitalOfFrance) {
+    const char* home = std::getenv("HOME");
+    const char* given = std::getenv("LLMGEN_SMOLLM2");
+    const std::string dir =
+        given ? given : std::string(home ? home : "") + "/.cache/llmgen/models/smollm2-135m-instruct";
+    SKIP_WITHOUT(dir);
+    const Outcome outcome =
+        run({"--model", dir, "--prompt", "What is the capital of France?", "--greedy", "--device", "cpu"},
+            kNoInput);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_THAT(outcome.out, HasSubstr("Paris"));
+    EXPECT_EQ(outcome.err, "");  // it ended by itself: nothing to say
+}
+
 // The reference material's own scripts, where it and Python are there.
 int check(const std::string& script, const std::string& arguments) {
     return std::system(("LLMGEN=" LLMGEN_BINARY " python3 " + (shared("tools") / script).string() + " " +

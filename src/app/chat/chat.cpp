@@ -229,7 +229,7 @@ private:
             request.prompt = s.conversation.next_prompt();
             request.explain = false;
             StreamHold hold(StreamHold::parse(stream_));
-            Progress progress(!engine_.quiet && is_capable_terminal(2));
+            Progress progress(!engine_.quiet && is_capable_terminal(2), engine_.engine.prefill_chunk);
             s.last = run_request(s.engine, std::move(request), s.context.interrupts, progress,
                                  [&](const std::string& text) { show(hold.push(text)); });
             show(hold.flush() + "\n");

@@ -87,7 +87,7 @@ private:
         request.sampling.temperature = 0;
         request.prompt_logprobs = true;
         request.logprobs = top_;
-        Progress progress(!engine_.quiet && is_capable_terminal(2));
+        Progress progress(!engine_.quiet && is_capable_terminal(2), engine_.engine.prefill_chunk);
         const Result result =
             run_request(engine, std::move(request), context.interrupts, progress, [](const std::string&) {});
         if (result.finish_reason == FinishReason::error || result.finish_reason == FinishReason::cancelled)

@@ -77,7 +77,7 @@ public:
         Engine engine = open_engine(engine_.options(), engine_.quiet);
 
         StreamHold hold(json_ ? StreamHold::Mode::off : StreamHold::parse(stream_));
-        Progress progress(!engine_.quiet && is_capable_terminal(2));
+        Progress progress(!engine_.quiet && is_capable_terminal(2), engine_.engine.prefill_chunk);
         const Result result = run_request(engine, std::move(request), context.interrupts, progress,
                                           [&](const std::string& text) {
                                               const std::string shown = hold.push(text);

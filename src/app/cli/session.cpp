@@ -136,7 +136,7 @@ Result run_request(Engine& engine,
     } unhook{interrupts};
     if (progress.enabled()) {
         progress.show(fmt::format("reading the prompt: 0 of {} tokens", prompt_tokens), true);
-        ticker.emplace(engine, prompt_tokens, 512, progress);
+        ticker.emplace(engine, prompt_tokens, progress.prefill_chunk(), progress);
     }
     while (const auto chunk = stream.next()) {
         if (ticker) {

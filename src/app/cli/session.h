@@ -14,16 +14,20 @@ namespace llmgen::app {
 /// One line on stderr that is written over; nothing at all where `enabled` is false. Safe from many threads.
 class Progress {
 public:
-    explicit Progress(bool enabled) : enabled_(enabled) {}
+    /// `prefill_chunk`: prompt tokens of one step, from which the progress of a prefill is counted.
+    explicit Progress(bool enabled, int prefill_chunk = EngineOptions{}.prefill_chunk)
+        : enabled_(enabled), prefill_chunk_(prefill_chunk) {}
     ~Progress() { clear(); }
     /// Shows the line; more than 20 a second are skipped unless `now`.
     void show(const std::string& line, bool now = false);
     void clear();
     bool enabled() const { return enabled_; }
+    int prefill_chunk() const { return prefill_chunk_; }
 
 private:
     std::mutex mutex_;
     bool enabled_;
+    int prefill_chunk_;
     bool shown_ = false;
     double last_ = -1;
 };
