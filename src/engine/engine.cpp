@@ -26,7 +26,7 @@ Engine::Impl::Impl(const EngineOptions& options) : options_(options) {
         try {
             const std::unique_ptr<LoadedModel> model = load();
             loaded->set_value();
-            Worker(*model->runner, *model->pool, model->limits, *mailbox_).serve();
+            Worker(*model->runner, *model->pool, model->limits, info_.threads, *mailbox_).serve();
         } catch (...) {
             loaded->set_exception(std::current_exception());
         }

@@ -91,9 +91,11 @@ void Sampler::penalize(std::span<float> logits, std::span<const int> tokens, int
 }
 
 Sampler::Pick Sampler::pick(std::span<float> logits, std::span<const int> tokens, int n_prompt) {
-    largest_of(logits);  // before penalties: a fault of the model, not of the settings
-    penalize(logits, tokens, n_prompt);
-    const float largest = largest_of(logits);
+    float largest = largest_of(logits);  // before penalties: a fault of the model, not of the settings
+    if (params_.penalizes() || !params_.logit_bias.empty()) {
+        penalize(logits, tokens, n_prompt);
+        largest = largest_of(logits);
+    }
     if (params_.greedy()) return {int(std::ranges::find(logits, largest) - logits.begin()), 1.0};
 
     const double sum = transform(logits, largest);
@@ -174,8 +176,10 @@ double Sampler::keep_top_p(double total) {
     if (candidates_.empty()) {
         const double least =
             params_.top_p < 1 ? (1 - params_.top_p) * total / double(weights_.size()) : params_.min_p;
+        const float bound =
+            float(least * 0.999999);  // a little lower: rounding must not lose one that counts
         for (std::size_t i = 0; i < weights_.size(); ++i)
-            if (double(weights_[i]) > least * 0.999999) candidates_.push_back({int(i), weights_[i]});
+            if (weights_[i] > bound) candidates_.push_back({int(i), weights_[i]});
     }
     if (params_.top_p >= 1) return total;
     std::ranges::sort(candidates_, [](const Candidate& a, const Candidate& b) {

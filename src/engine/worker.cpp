@@ -1,5 +1,8 @@
 #include "engine/worker.h"
 
+#include <omp.h>
+
+#include <algorithm>
 #include <exception>
 
 namespace llmgen {
@@ -72,6 +75,7 @@ void Worker::step() {
 
 void Worker::take_logits(const std::vector<PlanRow>& rows) {
     int next = 0;  // row of logits
+    sampling_.clear();
     for (const PlanRow& row : rows) {
         Answer& answer = answer_of(row);
         const bool samples = row.samples();
@@ -81,7 +85,20 @@ void Worker::take_logits(const std::vector<PlanRow>& rows) {
                 const bool last = samples && p + 1 == row.first + row.n_new;
                 if (!last) ++next;  // the last row serves twice
             }
-        if (samples) answer.take_logits(runner_.logits(next++), Clock::now());
+        if (samples) sampling_.push_back({&answer, runner_.logits(next++)});
+    }
+    // Each answer touches only what is its own, so the threads that computed the step share the choosing too:
+    // a nucleus over 128k logits takes 1.5 ms, and there may be 64 of them.
+    const int n = int(sampling_.size());
+    const int n_threads = std::min({n, n_threads_, omp_get_max_threads()});
+#pragma omp parallel for schedule(dynamic) num_threads(std::max(n_threads, 1)) if (n_threads > 1)
+    for (int i = 0; i < n; ++i) {
+        auto& [answer, logits] = sampling_[std::size_t(i)];
+        try {
+            answer->take_logits(logits, Clock::now());
+        } catch (const std::exception& fault) {  // nothing may leave a parallel loop
+            if (!answer->ended()) answer->fail(fault.what(), Clock::now());
+        }
     }
 }
 

@@ -18,8 +18,9 @@ namespace llmgen {
 
 class Worker {
 public:
-    Worker(Runner& runner, PagePool& pool, const SchedulerLimits& limits, Mailbox& mailbox)
-        : runner_(runner), pool_(pool), scheduler_(pool, limits), mailbox_(mailbox) {}
+    /// `n_threads`: the backend's own pool on a CPU, for choosing tokens.
+    Worker(Runner& runner, PagePool& pool, const SchedulerLimits& limits, int n_threads, Mailbox& mailbox)
+        : runner_(runner), pool_(pool), scheduler_(pool, limits), n_threads_(n_threads), mailbox_(mailbox) {}
 
     /// Until the mailbox closes; whatever is then unfinished ends as cancelled.
     void serve();
@@ -35,9 +36,15 @@ private:
     Runner& runner_;
     PagePool& pool_;
     Scheduler scheduler_;
+    int n_threads_;
     Mailbox& mailbox_;
     std::vector<std::unique_ptr<Answer>> answers_;  // waiting and running
     std::vector<PlanRow> rows_;
+    struct Sampling {
+        Answer* answer;
+        std::span<float> logits;
+    };
+    std::vector<Sampling> sampling_;
     bool look_for_cancelled_ = false;
 };
 

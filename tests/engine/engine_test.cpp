@@ -505,10 +505,16 @@ TEST(Streams, DroppingOneCancelsIt) {
 
 TEST(Streams, ACallbackThatHasEnoughCancels) {
     Engine engine = open(kTiny);
-    const Result result = engine.generate(greedy(ids_of_prompt(0), 200), [](const Chunk&) { return false; });
-    EXPECT_EQ(result.finish_reason, FinishReason::cancelled);
-    EXPECT_LT(result.token_ids.size(), 200u);
-    EXPECT_FALSE(result.complete);
+    bool seen = false;
+    for (int attempt = 0; attempt < 100 && !seen;
+         ++attempt) {  // so small a model can be done before it is told
+        const Result result =
+            engine.generate(greedy(ids_of_prompt(0), 200), [](const Chunk&) { return false; });
+        seen = result.finish_reason == FinishReason::cancelled;
+        EXPECT_EQ(result.token_ids.size() < 200, seen);
+        EXPECT_FALSE(result.complete);
+    }
+    EXPECT_TRUE(seen);
 }
 
 TEST(Streams, OutliveTheirEngine) {

@@ -105,7 +105,8 @@ TEST_P(GoldenTest, ABatchGivesWhatEachGivesAlone) {
     Harness model(GetParam().checkpoint, "f32");
     std::vector<std::vector<int>> prompts;
     for (const Json& prompt : golden_["prompts"])
-        if (!prompt["ids"].empty() && prompt["ids"].size() <= 120) prompts.push_back(prompt["ids"]);
+        if (!prompt["ids"].empty() && prompt["ids"].size() <= 120 && prompts.size() < 5)
+            prompts.push_back(prompt["ids"]);
     const auto together = model.greedy(prompts, std::vector(prompts.size(), 8), 16);
     std::vector<std::vector<std::vector<float>>> logits;
     for (std::size_t i = 0; i < prompts.size(); ++i) logits.push_back(model.step_logits(i));
