@@ -1,5 +1,6 @@
-// Attention for what the tiled kernels don't know: f32 keys, other head dimensions. Made to be right: one
-// block per (token, query head), each warp takes every fourth key, lanes share the channels.
+// Attention for what the tiled kernels don't know: f32 keys, other head dimensions. Made to be right, not
+// fast: one block per (token, query head); each warp takes every fourth run of 32 keys, a lane scoring one
+// key and then summing the channels lane, lane + 32, … of the values.
 #include "attn.cuh"
 
 namespace llmgen::kernels {
@@ -14,6 +15,8 @@ __global__ void __launch_bounds__(kThreads) attn_generic_kernel(Attention p) {
     SHARED_ARRAY(float, warp_o, kWarps* kMaxPerLane* kWarp);
     SHARED_ARRAY(float, warp_m, kWarps);
     SHARED_ARRAY(float, warp_l, kWarps);
+    SHARED_ARRAY(float, key_weight, kThreads);
+    SHARED_ARRAY(std::int64_t, key_row, kThreads);
     grid_dependency_wait();
     grid_dependency_trigger();
     const int lane = int(threadIdx.x) % kWarp, warp = int(threadIdx.x) / kWarp;
@@ -25,23 +28,35 @@ __global__ void __launch_bounds__(kThreads) attn_generic_kernel(Attention p) {
     const float* q = p.q + t * p.q_stride + std::int64_t(h) * p.head_dim;
 
     float m = -INFINITY, l = 0, o[kMaxPerLane] = {};
-    for (int key = oldest_key(position, p.window) + warp; key <= position; key += kWarps) {
-        const std::int64_t row =
-            (std::int64_t(pages[key / kPageTokens]) * p.n_kv_heads + kv_head) * kPageTokens +
-            key % kPageTokens;
-        const T* k = static_cast<const T*>(p.k) + row * p.head_dim;
-        const T* v = static_cast<const T*>(p.v) + row * p.head_dim;
-        float s = 0;
-        for (int d = lane; d < p.head_dim; d += kWarp) s = fma_f32(q[d], as_f32(k[d]), s);
-        s = warp_sum(s) * p.scale;
-        const float top = max_f32(m, s), shrink = expf(m - top), weight = expf(s - top);
+    for (int first = oldest_key(position, p.window) + warp * kWarp; first <= position; first += kThreads) {
+        const int key = first + lane, n_keys = position - first < kWarp ? position - first + 1 : kWarp;
+        float s = -INFINITY;
+        if (key <= position) {
+            const std::int64_t row =
+                (std::int64_t(pages[key / kPageTokens]) * p.n_kv_heads + kv_head) * kPageTokens +
+                key % kPageTokens;
+            key_row[warp * kWarp + lane] = row * p.head_dim;
+            const T* k = static_cast<const T*>(p.k) + row * p.head_dim;
+            s = 0;
+            for (int d = 0; d < p.head_dim; ++d) s = fma_f32(q[d], as_f32(k[d]), s);
+            s *= p.scale;
+        }
+        const float top = max_f32(m, warp_max(s)), shrink = expf(m - top), weight = expf(s - top);
+        key_weight[warp * kWarp + lane] = weight;
         m = top;
-        l = l * shrink + weight;
+        l = l * shrink + warp_sum(weight);
+        sync_warp();
 #pragma unroll
         for (int i = 0; i < kMaxPerLane; ++i) {
             const int d = lane + i * kWarp;
-            if (d < p.head_dim) o[i] = o[i] * shrink + weight * as_f32(v[d]);
+            if (d >= p.head_dim) break;
+            float sum = 0;
+            for (int j = 0; j < n_keys; ++j)
+                sum = fma_f32(key_weight[warp * kWarp + j],
+                              as_f32(static_cast<const T*>(p.v)[key_row[warp * kWarp + j] + d]), sum);
+            o[i] = o[i] * shrink + sum;
         }
+        sync_warp();
     }
 #pragma unroll
     for (int i = 0; i < kMaxPerLane; ++i) warp_o[(warp * kMaxPerLane + i) * kWarp + lane] = o[i];

@@ -23,8 +23,9 @@ inline constexpr int kPageTokens = 16;
 
 // --- rows
 
-/// x[t] = table[clamp(ids[t], 0, vocab - 1)].   x [n_tokens, hidden] f32; table [vocab, hidden]
+/// x[t] = table[clamp(ids[t], 0, vocab - 1)].   x [n_tokens, hidden]; table [vocab, hidden]
 void embed(float* x,
+           std::int64_t x_stride,
            const void* table,
            DType table_type,
            const int* ids,
@@ -33,9 +34,15 @@ void embed(float* x,
            int vocab,
            Stream);
 
-/// out[i] = x[rows[i]].   out [n, hidden] f32, no alias; x rows `x_stride` apart
-void gather_rows(
-    float* out, const float* x, std::int64_t x_stride, const int* rows, int n, int hidden, Stream);
+/// out[i] = x[rows[i]].   out [n, hidden], no alias
+void gather_rows(float* out,
+                 std::int64_t out_stride,
+                 const float* x,
+                 std::int64_t x_stride,
+                 const int* rows,
+                 int n,
+                 int hidden,
+                 Stream);
 
 struct RmsNorm {
     void* out;  // [n_tokens, hidden] f32 | bf16, may alias x
@@ -50,9 +57,15 @@ struct RmsNorm {
 };
 void rmsnorm(const RmsNorm&, Dependent, Stream);
 
-/// out = silu(gate) · up for the two halves of gate_up's rows.   out [n, intermediate]; gate_up [n, 2
-/// intermediate]
-void swiglu(void* out, const void* gate_up, DType type, int n, int intermediate, Stream);
+/// out = silu(gate) · up for the two halves of gate_up's rows.   out [n, intermediate] f32 | bf16;
+/// gate_up [n, 2 intermediate] f32
+void swiglu(void* out,
+            DType out_type,
+            std::int64_t out_stride,
+            const float* gate_up,
+            int n,
+            int intermediate,
+            Stream);
 
 /// Copies whole pages of every cache in `pools` (one pointer each to [n_pages, page_bytes], in device
 /// memory): page dst[i] = page src[i]. The pairs must not form chains.

@@ -12,30 +12,31 @@ unsigned blocks_for(std::int64_t n, int per_block) { return unsigned((n + per_bl
 
 /// One block per token.
 template <typename T>
-__global__ void embed_kernel(float* x, const T* table, const int* ids, int hidden, int vocab) {
+__global__ void embed_kernel(
+    float* x, std::int64_t x_stride, const T* table, const int* ids, int hidden, int vocab) {
     const int id = ids[blockIdx.x];
     const int row = id < 0 ? 0 : id >= vocab ? vocab - 1 : id;
     const T* src = table + std::size_t(row) * std::size_t(hidden);
-    float* dst = x + std::size_t(blockIdx.x) * std::size_t(hidden);
+    float* dst = x + std::int64_t(blockIdx.x) * x_stride;
     for (int d = int(threadIdx.x); d < hidden; d += kThreads) dst[d] = as_f32(src[d]);
 }
 
 __global__ void gather_kernel(
-    float* out, const float* x, std::int64_t x_stride, const int* rows, int hidden) {
+    float* out, std::int64_t out_stride, const float* x, std::int64_t x_stride, const int* rows, int hidden) {
     const float* src = x + rows[blockIdx.x] * x_stride;
-    float* dst = out + std::size_t(blockIdx.x) * std::size_t(hidden);
+    float* dst = out + std::int64_t(blockIdx.x) * out_stride;
     for (int d = int(threadIdx.x); d < hidden; d += kThreads) dst[d] = src[d];
 }
 
 /// A grid of (column blocks, rows).
 template <typename T>
-__global__ void swiglu_kernel(T* out, const T* gate_up, int n, int intermediate) {
+__global__ void swiglu_kernel(
+    T* out, std::int64_t out_stride, const float* gate_up, int n, int intermediate) {
     const int d = int(blockIdx.x) * kThreads + int(threadIdx.x);
     if (d >= intermediate) return;
     for (int row = int(blockIdx.y); row < n; row += int(gridDim.y)) {
-        const T* src = gate_up + std::size_t(row) * std::size_t(2 * intermediate);
-        const float gate = as_f32(src[d]), up = as_f32(src[intermediate + d]);
-        out[std::size_t(row) * std::size_t(intermediate) + std::size_t(d)] = from_f32<T>(silu(gate) * up);
+        const float* src = gate_up + std::size_t(row) * std::size_t(2 * intermediate);
+        out[row * out_stride + d] = from_f32<T>(silu(src[d]) * src[intermediate + d]);
     }
 }
 
@@ -54,6 +55,7 @@ __global__ void copy_pages_kernel(void* const* pools,
 }  // namespace
 
 void embed(float* x,
+           std::int64_t x_stride,
            const void* table,
            DType table_type,
            const int* ids,
@@ -64,29 +66,41 @@ void embed(float* x,
     if (n_tokens == 0) return;
     const Shape shape{unsigned(n_tokens), 1, 1, kThreads, 0};
     auto run = [&](auto kernel, auto* typed) {
-        launch("embed", kernel, shape, Dependent::no, stream, x, typed, ids, hidden, vocab);
+        launch("embed", kernel, shape, Dependent::no, stream, x, x_stride, typed, ids, hidden, vocab);
     };
     if (table_type == DType::f32) return run(embed_kernel<float>, static_cast<const float*>(table));
     if (table_type == DType::f16) return run(embed_kernel<f16>, static_cast<const f16*>(table));
     run(embed_kernel<bf16>, static_cast<const bf16*>(table));
 }
 
-void gather_rows(
-    float* out, const float* x, std::int64_t x_stride, const int* rows, int n, int hidden, Stream stream) {
+void gather_rows(float* out,
+                 std::int64_t out_stride,
+                 const float* x,
+                 std::int64_t x_stride,
+                 const int* rows,
+                 int n,
+                 int hidden,
+                 Stream stream) {
     if (n == 0) return;
     const Shape shape{unsigned(n), 1, 1, kThreads, 0};
-    launch("gather_rows", gather_kernel, shape, Dependent::no, stream, out, x, x_stride, rows, hidden);
+    launch("gather_rows", gather_kernel, shape, Dependent::no, stream, out, out_stride, x, x_stride, rows,
+           hidden);
 }
 
-void swiglu(void* out, const void* gate_up, DType type, int n, int intermediate, Stream stream) {
+void swiglu(void* out,
+            DType out_type,
+            std::int64_t out_stride,
+            const float* gate_up,
+            int n,
+            int intermediate,
+            Stream stream) {
     if (n == 0) return;
     const Shape shape{blocks_for(intermediate, kThreads), unsigned(n < 32768 ? n : 32768), 1, kThreads, 0};
-    if (type == DType::f32)
-        launch("swiglu", swiglu_kernel<float>, shape, Dependent::no, stream, static_cast<float*>(out),
-               static_cast<const float*>(gate_up), n, intermediate);
-    else
-        launch("swiglu", swiglu_kernel<bf16>, shape, Dependent::no, stream, static_cast<bf16*>(out),
-               static_cast<const bf16*>(gate_up), n, intermediate);
+    auto run = [&](auto kernel, auto* typed) {
+        launch("swiglu", kernel, shape, Dependent::no, stream, typed, out_stride, gate_up, n, intermediate);
+    };
+    if (out_type == DType::f32) return run(swiglu_kernel<float>, static_cast<float*>(out));
+    run(swiglu_kernel<bf16>, static_cast<bf16*>(out));
 }
 
 void copy_pages(void* const* pools,

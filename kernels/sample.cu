@@ -162,7 +162,7 @@ draw(const float* logits, Best best, const SampleRow& row, int vocab, const Scra
     return {id, float(double(mass(id)) / double(total))};
 }
 
-__global__ void __launch_bounds__(kChoiceThreads)
+__global__ void __launch_bounds__(kChoiceThreads, 2)
     sample_kernel(Sampled* out, float* logits, std::int64_t stride, const SampleRow* rows, int vocab) {
     SHARED_ARRAY(Mass, bins, 256);
     SHARED_ARRAY(Mass, found, 2);

@@ -302,12 +302,12 @@ TEST(Attention, DecodeOverlapsItsPredecessor) {
         auto p = attn.arguments();
         DeviceArray<float> scratch(kernels::attn_decode_scratch(2, 4, 2, 64)), q(2 * 512);
         DeviceArray<int> rows(std::vector<int>{0, 1});
-        kernels::gather_rows(q, p.q, p.q_stride, rows, 2, 512, nullptr);
+        kernels::gather_rows(q, 512, p.q, p.q_stride, rows, 2, 512, nullptr);
         Machine::get().config.overlap = true;
         p.q = q;
         p.q_stride = 512;
         q.poison();
-        kernels::gather_rows(q, attn.arguments().q, 512, rows, 2, 512, nullptr);
+        kernels::gather_rows(q, 512, attn.arguments().q, 512, rows, 2, 512, nullptr);
         p.out = attn.out->get();
         kernels::attn_decode(p, scratch, 200, Dependent::yes, nullptr);
         Machine::get().synchronize();

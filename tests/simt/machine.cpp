@@ -38,18 +38,15 @@ const char* name_of(Wait wait) {
 
 // --- shared memory
 
-SharedMemory::SharedMemory(std::size_t dynamic_bytes) : dynamic_bytes_(dynamic_bytes) {
-    data_ = static_cast<char*>(std::aligned_alloc(128, kAllocation));
+SharedMemory::SharedMemory(char* memory, std::size_t dynamic_bytes)
+    : data_(memory), dynamic_bytes_(dynamic_bytes) {
+    ASAN_UNPOISON_MEMORY_REGION(data_, dynamic_bytes);
     std::memset(data_, 0xff, dynamic_bytes);
     used_ = align_up(dynamic_bytes + kRedZone);
     red_zone(dynamic_bytes, used_ - dynamic_bytes);
-    ASAN_POISON_MEMORY_REGION(data_ + used_, kAllocation - used_);
 }
 
-SharedMemory::~SharedMemory() {
-    ASAN_UNPOISON_MEMORY_REGION(data_, kAllocation);
-    std::free(data_);
-}
+SharedMemory::~SharedMemory() { ASAN_POISON_MEMORY_REGION(data_, used_); }
 
 void SharedMemory::red_zone(std::size_t offset, std::size_t bytes) {
     ASAN_UNPOISON_MEMORY_REGION(data_ + offset, bytes);
@@ -277,7 +274,7 @@ void Machine::prepare(Launch& launch) {
 void Machine::admit(Launch& launch, std::size_t max_resident) {
     while (launch.resident.size() < max_resident && launch.next < launch.order.size()) {
         const std::size_t linear = launch.order[launch.next++];
-        auto block = std::make_unique<Block>(launch.dynamic_shared);
+        auto block = std::make_unique<Block>(take_shared(), launch.dynamic_shared);
         block->launch = &launch;
         const Dim3 grid = launch.grid, shape = launch.block;
         block->index = {unsigned(linear % grid.x), unsigned(linear / grid.x % grid.y),
@@ -347,8 +344,29 @@ void Machine::release_barrier(Block& block) {
     for (Warp& warp : block.warps) warp.ready = warp.present;
 }
 
+Machine::~Machine() {
+    for (char* memory : shared_) {
+        ASAN_UNPOISON_MEMORY_REGION(memory, SharedMemory::kAllocation);
+        std::free(memory);
+    }
+}
+
+char* Machine::take_shared() {
+    if (shared_.empty()) {
+        shared_.push_back(static_cast<char*>(std::aligned_alloc(128, SharedMemory::kAllocation)));
+        ASAN_POISON_MEMORY_REGION(shared_.back(), SharedMemory::kAllocation);
+    }
+    char* memory = shared_.back();
+    shared_.pop_back();
+    return memory;
+}
+
 void Machine::retire(Block& block) {
-    for (Thread& thread : block.threads) stacks_.give(thread.fiber.stack());
+    for (Thread& thread : block.threads) {
+        if (thread.wait != Wait::done) Fiber::wipe(thread.fiber.stack());
+        stacks_.give(thread.fiber.stack());
+    }
+    shared_.push_back(block.shared.memory());
 }
 
 void Machine::retire_done(Launch& launch) {

@@ -142,8 +142,12 @@ struct Launch {
 class SharedMemory {
 public:
     static constexpr std::size_t kCapacity = 227 << 10, kStaticCapacity = 48 << 10, kRedZone = 64;
-    explicit SharedMemory(std::size_t dynamic_bytes);
+    static constexpr std::size_t kAllocation = 512 << 10;
+    /// `memory`: kAllocation bytes, 128-byte aligned, all marked as poisoned for AddressSanitizer; left so at
+    /// the end.
+    SharedMemory(char* memory, std::size_t dynamic_bytes);
     ~SharedMemory();
+    char* memory() const { return data_; }
     SharedMemory(const SharedMemory&) = delete;
     SharedMemory& operator=(const SharedMemory&) = delete;
     void* dynamic() { return data_; }
@@ -155,7 +159,6 @@ public:
     bool contains(const void* p) const { return p >= data_ && p < data_ + kAllocation; }
 
 private:
-    static constexpr std::size_t kAllocation = 512 << 10;
     void red_zone(std::size_t offset, std::size_t bytes);
     char* data_;
     std::size_t dynamic_bytes_, static_bytes_ = 0, used_;
@@ -171,13 +174,17 @@ struct Block {
     SharedMemory shared;
     std::size_t n_done = 0, n_barrier = 0;
     Site barrier_site;
-    explicit Block(std::size_t dynamic_bytes) : shared(dynamic_bytes) {}
+    Block(char* memory, std::size_t dynamic_bytes) : shared(memory, dynamic_bytes) {}
 };
 
 /// One emulated device; each host thread has its own.
 class Machine {
 public:
     static Machine& get();
+    Machine() = default;
+    Machine(const Machine&) = delete;
+    Machine& operator=(const Machine&) = delete;
+    ~Machine();
 
     Config config;
     Counters counters;
@@ -224,12 +231,14 @@ private:
     void run_until_stuck(Launch& launch, std::size_t max_blocks);
     void run_to_end(Launch& launch);
     void retire(Block& block);
+    char* take_shared();
     void flush_requests(const Block& block);
     void count(Site site, const Request& request);
     std::string describe(const Launch& launch) const;
     std::vector<std::size_t> sequence(std::size_t n);
 
     StackPool stacks_;
+    std::vector<char*> shared_;  // arenas for the next blocks
     Thread* current_ = nullptr;
     std::deque<Launch> queue_;
     std::mt19937_64 random_{1};

@@ -22,7 +22,8 @@ void check_embed(int hidden) {
     DeviceArray<T> device_table(table);
     DeviceArray<int> device_ids(ids);
     DeviceArray<float> x(ids.size() * std::size_t(hidden));
-    kernels::embed(x, device_table, type_of<T>(), device_ids, int(ids.size()), hidden, vocab, nullptr);
+    kernels::embed(x, hidden, device_table, type_of<T>(), device_ids, int(ids.size()), hidden, vocab,
+                   nullptr);
     for (std::size_t t = 0; t < ids.size(); ++t)
         for (int d = 0; d < hidden; ++d) {
             const int row = std::clamp(ids[t], 0, vocab - 1);
@@ -44,20 +45,22 @@ TEST(Rows, GatherTakesStridedRows) {
     in_every_order([] {
         const int hidden = 130, stride = 137;
         const auto x = Values(2).vector<float>(std::size_t(5 * stride));
-        DeviceArray<float> in(x), out(3 * hidden);
+        DeviceArray<float> in(x), out(3 * (hidden + 2));
         DeviceArray<int> rows(std::vector<int>{4, 0, 4});
-        kernels::gather_rows(out, in, stride, rows, 3, hidden, nullptr);
+        kernels::gather_rows(out, hidden + 2, in, stride, rows, 3, hidden, nullptr);
         for (int i = 0; i < 3; ++i)
             for (int d = 0; d < hidden; ++d)
-                ASSERT_EQ(out[std::size_t(i * hidden + d)], x[std::size_t((i == 1 ? 0 : 4) * stride + d)]);
+                ASSERT_EQ(out[std::size_t(i * (hidden + 2) + d)],
+                          x[std::size_t((i == 1 ? 0 : 4) * stride + d)]);
     });
 }
 
 template <typename T>
 void check_swiglu(int n, int intermediate) {
-    const auto in = Values(3).vector<T>(std::size_t(2 * n * intermediate), 3);
-    DeviceArray<T> gate_up(in), out(n * intermediate);
-    kernels::swiglu(out, gate_up, type_of<T>(), n, intermediate, nullptr);
+    const auto in = Values(3).vector<float>(std::size_t(2 * n * intermediate), 3);
+    DeviceArray<float> gate_up(in);
+    DeviceArray<T> out(n * intermediate);
+    kernels::swiglu(out.get(), type_of<T>(), intermediate, gate_up, n, intermediate, nullptr);
     std::vector<double> want, bound;
     for (int row = 0; row < n; ++row)
         for (int d = 0; d < intermediate; ++d) {
@@ -79,7 +82,7 @@ TEST(Rows, SwigluOfHalves) {
 TEST(Rows, SwigluOfExtremeGates) {
     const std::vector<float> in = {-200, 200, 0, 1, 1, 1};  // gates, then ups
     DeviceArray<float> gate_up(in), out(3);
-    kernels::swiglu(out, gate_up, DType::f32, 1, 3, nullptr);
+    kernels::swiglu(out.get(), DType::f32, 3, gate_up, 1, 3, nullptr);
     EXPECT_EQ(out[0], 0.0f);
     EXPECT_EQ(out[1], 200.0f);
     EXPECT_EQ(out[2], 0.0f);
