@@ -9,6 +9,6 @@ namespace llmgen::simt {
 
 /// Memory is poisoned when it is allocated and when it is released. With `overlap`, launches queue and
 /// dependent ones start as early as hardware might start them.
-std::unique_ptr<Ops> make_emulated_cuda_ops(Compute compute, bool overlap = false);
+std::unique_ptr<Ops> make_emulated_cuda_ops(Compute compute, bool overlap = true);
 
 }  // namespace llmgen::simt
