@@ -113,6 +113,18 @@ TEST(BenchStudy, WeightsThatLieInTheCacheAreNoFault) {
     EXPECT_NE(implausible_decode(model(), small, 1, 0, 0.002), "");
 }
 
+TEST(BenchStudy, ABusyMachineCanDoMoreThanWasMeasured) {
+    Machine busy = machine();
+    busy.busy = busy_factor(8, 2, 2);
+    EXPECT_DOUBLE_EQ(busy.busy, 4);
+    EXPECT_EQ(implausible_decode(model(), busy, 1, 0, 0.003), "");  // 333 GB/s of 4 × 100
+    EXPECT_NE(implausible_decode(model(), busy, 1, 0, 0.002), "");  // 500
+    EXPECT_DOUBLE_EQ(busy_factor(2.1, 2, 2), 1);
+    EXPECT_DOUBLE_EQ(busy_factor(0, 2, 2), 1);
+    EXPECT_DOUBLE_EQ(busy_factor(6, 2, 16), 1);
+    EXPECT_DOUBLE_EQ(best_of(machine(), busy).busy, 4);
+}
+
 TEST(BenchStudy, UnknownLimitsRefuseNothing) {
     EXPECT_EQ(implausible_decode(model(), {}, 1, 0, 1e-9), "");
     EXPECT_EQ(implausible_prefill(model(), {}, 100, 1e-9), "");

@@ -203,6 +203,10 @@ std::vector<std::pair<std::string, std::string>> facts(const Study& study) {
                                         ? fmt::format(", {:.3f} TFLOP/s matmul", m.matmul_flop_per_s / 1e12)
                                         : "")
                       : "not measured: no floor beside the figures, and no plausibility check");
+    if (m.busy > 1 && m.read_bytes_per_s > 0)
+        add("busy", fmt::format("others use this machine too: its limits may be up to {:.1f} times what was "
+                                "measured, so floors and percentages are not to be quoted",
+                                m.busy));
     if (i.load_seconds > 0)
         add("load", fmt::format("{}, {:.2f} GB/s", duration(i.load_seconds),
                                 double(i.weight_bytes) / i.load_seconds / 1e9));

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 namespace llmgen::bench {
 
@@ -37,7 +39,7 @@ std::string implausible_decode(
     if (machine.read_bytes_per_s <= 0 || step_s <= 0) return "";
     // Of the keys and values only part need come from memory; the weights are what a step can't do without.
     const double must_read = std::max(0.0, double(model.weight_bytes) - double(machine.cache_bytes));
-    if (must_read / step_s <= kTolerance * machine.read_bytes_per_s) return "";
+    if (must_read / step_s <= kTolerance * machine.busy * machine.read_bytes_per_s) return "";
     const double bytes = step_bytes(model, batch, context);
     return fmt::format(
         "{:.3f} ms a token can't be: it would take {:.0f} GB/s, and a plain read loop reaches {:.0f} GB/s "
@@ -49,7 +51,7 @@ std::string implausible_decode(
 std::string implausible_prefill(const Model& model, const Machine& machine, double n, double seconds) {
     if (machine.matmul_flop_per_s <= 0 || seconds <= 0) return "";
     const double reached = prefill_flop(model, n) / seconds;
-    if (reached <= kTolerance * machine.matmul_flop_per_s) return "";
+    if (reached <= kTolerance * machine.busy * machine.matmul_flop_per_s) return "";
     return fmt::format(
         "{:.2f} ms to the first token of {:.0f} can't be: it would take {:.3f} TFLOP/s, and a plain matmul "
         "reaches {:.3f} TFLOP/s here; was the prompt in the cache, or the stopwatch stopped early?",
@@ -97,13 +99,23 @@ Machine measure_machine(const EngineInfo& info) {
     Machine machine = machine_from_json(describe_devices(true, info.threads), info.device, info.compute);
     if (machine.description.empty()) machine.description = info.device_description;
     if (info.device == "cpu") machine.cache_bytes = std::max(machine.cache_bytes, last_level_cache_bytes());
+    double load = 0;
+    if (info.device == "cpu" && getloadavg(&load, 1) == 1)
+        machine.busy = busy_factor(load, info.threads, int(std::thread::hardware_concurrency()));
     return machine;
+}
+
+double busy_factor(double load, int threads, int cores) {
+    // Our own threads are part of the load, or soon will be.
+    const double wanted = std::max(load, double(threads));
+    return wanted <= 1.25 * cores || cores < 1 ? 1 : wanted / cores;
 }
 
 Machine best_of(const Machine& a, const Machine& b) {
     Machine best = a;
     best.read_bytes_per_s = std::max(a.read_bytes_per_s, b.read_bytes_per_s);
     best.matmul_flop_per_s = std::max(a.matmul_flop_per_s, b.matmul_flop_per_s);
+    best.busy = std::max(a.busy, b.busy);
     return best;
 }
 

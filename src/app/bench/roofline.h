@@ -26,6 +26,7 @@ struct Machine {
     double read_bytes_per_s = 0;
     double matmul_flop_per_s = 0;
     std::size_t cache_bytes = 0;  // last level
+    double busy = 1;              // others' load took up to this factor from what was measured
 };
 
 /// Facts of an engine that the floor needs.
@@ -56,5 +57,8 @@ Machine machine_from_json(const std::string& devices_json,
 /// A limit is what was ever reached: on a busy machine one measurement is low, and honest figures would be
 /// refused. So it is measured before and after the loads.
 Machine best_of(const Machine& a, const Machine& b);
+/// The factor by which a load of `load` runnable threads can slow a measurement with `threads` on `cores`; 1
+/// where the cores suffice for all.
+double busy_factor(double load, int threads, int cores);
 
 }  // namespace llmgen::bench
