@@ -4,7 +4,7 @@
 # To build and run llmgen. ocl-icd-opencl-dev: the CMake package of the distribution's oneDNN asks for OpenCL.
 BUILD_PACKAGES=(ca-certificates g++ cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev libcli11-dev libspdlog-dev
                 libpcre2-dev libutf8proc-dev libsentencepiece-dev libdnnl-dev ocl-icd-opencl-dev libhwy-dev libxxhash-dev libssl-dev
-                libsimdjson-dev libedit-dev)
+                libsimdjson-dev libedit-dev zlib1g-dev)
 # To fetch and convert the small model.
 MODEL_PACKAGES=(python3 python3-venv)
 # To test besides.
