@@ -50,6 +50,9 @@ public:
     /// Ends within a second whatever the template.
     RenderedPrompt render(const RenderInput& input) const;
 
+    /// Whether `text` stands in the template's own words (its text and string constants).
+    bool writes(std::string_view text) const;
+
     class Impl;
 
 private:

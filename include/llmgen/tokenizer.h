@@ -27,6 +27,9 @@ struct EncodeOptions {
     /// Ranges of the text in which no special (control) token is ever found: where a user's words stand in a
     /// rendered chat. A match that touches one of them is ordinary text. Sorted, not overlapping.
     std::span<const TextRange> plain_ranges = {};
+    /// Ids, ascending, of added tokens that aren't special but count as such within plain_ranges: some
+    /// checkpoints mark the very tokens that begin a turn as ordinary ones.
+    std::span<const int> control_ids = {};
 };
 
 /// Immutable once loaded, safe to use from many threads at once.
@@ -52,6 +55,8 @@ public:
     std::optional<int> id_of(std::string_view token) const;
     /// Whether `id` is an added token that skip_special leaves out.
     bool is_special(int id) const;
+    /// Ids of the added tokens that aren't special, ascending.
+    std::vector<int> ordinary_added_ids() const;
 
     /// From tokenizer_config.json / special_tokens_map.json; nullopt where absent or null.
     std::optional<std::string> bos_token() const;

@@ -59,7 +59,10 @@ Engine::Formatted Engine::Impl::format(const Request& request) const {
     RenderedPrompt prompt = chat_template_->render(chat.input);
     // The template wrote what begins a text (BOS); the post-processor would write it again.
     EncodeOptions how{.add_special_tokens = false, .parse_special = true};
-    if (!request.parse_special_in_chat) how.plain_ranges = prompt.user_ranges;
+    if (!request.parse_special_in_chat) {
+        how.plain_ranges = prompt.user_ranges;
+        how.control_ids = control_ids_;
+    }
     std::vector<int> ids = tokenizer().encode(prompt.text, how);
     return {std::move(prompt.text), std::move(ids)};
 }

@@ -45,6 +45,7 @@ private:
     EngineInfo info_;
     std::optional<Tokenizer> tokenizer_;  // absent where dummy weights have none
     std::optional<ChatTemplate> chat_template_;
+    std::vector<int> control_ids_;  // ascending: not special, yet words of the template ("<think>")
     std::string template_fault_;    // a template that doesn't parse is no reason not to complete plain text
     std::int64_t n_submitted_ = 0;  // under the mailbox's mutex
     std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();

@@ -65,6 +65,13 @@ void Engine::Impl::load_text(const std::filesystem::path& directory, int vocab_s
     } catch (const Error& error) {
         template_fault_ = error.what();
     }
+    if (!chat_template_) return;
+    for (const int id : tokenizer_->ordinary_added_ids()) {
+        const std::string token = tokenizer_->token(id);
+        const bool blank =
+            token.find_first_not_of(" \t\n\r") == std::string::npos;  // runs of spaces are words
+        if (!blank && chat_template_->writes(token)) control_ids_.push_back(id);
+    }
 }
 
 std::unique_ptr<LoadedModel> Engine::Impl::load() {

@@ -6,8 +6,10 @@
 // sees the widened end, so a second match can begin inside it, and is kept.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,9 +36,13 @@ public:
     bool empty() const { return tokens_.empty(); }
 
     /// Cuts `text` into tokens and what is between them. `is_plain(begin, end)`: no special token may be
-    /// there.
+    /// there, nor one of `control_ids`.
     template <typename F>
-    void split(std::string_view text, bool parse_special, F is_plain, std::vector<Part>& parts) const;
+    void split(std::string_view text,
+               bool parse_special,
+               std::span<const int> control_ids,
+               F is_plain,
+               std::vector<Part>& parts) const;
 
 private:
     struct Node {
@@ -93,6 +99,7 @@ AddedTokenFinder::Match AddedTokenFinder::longest(std::string_view text, std::si
 template <typename F>
 void AddedTokenFinder::split(std::string_view text,
                              bool parse_special,
+                             std::span<const int> control_ids,
                              F is_plain,
                              std::vector<Part>& parts) const {
     std::size_t done = 0;
@@ -101,8 +108,10 @@ void AddedTokenFinder::split(std::string_view text,
             ++at;
             continue;
         }
-        const Match m = longest(
-            text, at, [&](const Token& t, std::size_t end) { return !t.special || !is_plain(at, end); });
+        const Match m = longest(text, at, [&](const Token& t, std::size_t end) {
+            const bool control = t.special || std::ranges::binary_search(control_ids, t.id);
+            return !control || !is_plain(at, end);
+        });
         if (m.token == nullptr) {
             ++at;
             continue;

@@ -327,6 +327,11 @@ RenderedPrompt ChatTemplate::render(const RenderInput& input) const {
     }
 }
 
+bool ChatTemplate::writes(std::string_view text) const {
+    const auto in = [&](const auto& t) { return t && t->literals.find(text) != std::string::npos; };
+    return in(impl_->main) || in(impl_->tool_use);
+}
+
 ChatTemplate ChatTemplate::parse(std::string_view text,
                                  std::optional<std::string> bos_token,
                                  std::optional<std::string> eos_token,

@@ -165,8 +165,8 @@ std::vector<int> Tokenizer::Impl::encode(std::string_view text, const EncodeOpti
     auto& parts = scratch->parts;
     parts.clear();
     raw_finder_.split(
-        text, options.parse_special, [&](std::size_t b, std::size_t e) { return plain.touches(b, e); },
-        parts);
+        text, options.parse_special, options.control_ids,
+        [&](std::size_t b, std::size_t e) { return plain.touches(b, e); }, parts);
     for (std::size_t i = 0; i < parts.size(); ++i) {
         const auto [span, id] = parts[i];
         if (id >= 0)
@@ -205,7 +205,7 @@ void Tokenizer::Impl::encode_text(std::string_view text,
         return !plain.all.empty() && plain.touches(origin(begin), origin(end - 1) + 1);
     };
     s.inner.clear();
-    normalized_finder_.split(text, options.parse_special, touches, s.inner);
+    normalized_finder_.split(text, options.parse_special, options.control_ids, touches, s.inner);
     for (const auto& [span, id] : s.inner) {
         if (id >= 0) {
             ids.push_back(id);
@@ -280,6 +280,7 @@ int Tokenizer::vocab_size() const { return impl_->vocab_size(); }
 std::string Tokenizer::token(int id) const { return impl_->token(id); }
 std::optional<int> Tokenizer::id_of(std::string_view token) const { return impl_->id_of(token); }
 bool Tokenizer::is_special(int id) const { return impl_->is_special(id); }
+std::vector<int> Tokenizer::ordinary_added_ids() const { return impl_->ordinary_added_ids(); }
 std::optional<std::string> Tokenizer::bos_token() const { return impl_->bos; }
 std::optional<std::string> Tokenizer::eos_token() const { return impl_->eos; }
 const std::string& Tokenizer::sha256() const { return impl_->sha256; }

@@ -62,6 +62,13 @@ public:
     bool is_special(int id) const {
         return id >= 0 && std::size_t(id) < special_.size() && special_[std::size_t(id)];
     }
+    std::vector<int> ordinary_added_ids() const {
+        std::vector<int> ids;
+        for (const auto& [id, index] : added_by_id_)
+            if (!is_special(id)) ids.push_back(id);
+        std::ranges::sort(ids);
+        return ids;
+    }
     bool known(int id) const { return added_by_id_.contains(id) || model->vocab().has(id); }
     /// What the decoder is given for `id`.
     std::string decoder_token(int id) const;
