@@ -17,8 +17,8 @@ using nlohmann::json;
 using testing::HasSubstr;
 using Arguments = std::vector<std::string>;
 
-Setup no_input() {
-    Setup setup;
+RunWith no_input() {
+    RunWith setup;
     setup.null_stdin = true;
     return setup;
 }
