@@ -90,7 +90,8 @@ TEST(Engine, GreedyUnderTheCheckpointsOwnConfig) {
     for (const fs::path& path : all) {
         SCOPED_TRACE(path.filename().string());
         Engine engine = open(path);
-        for (const Json& prompt : read_json(path / "golden.json")["prompts"]) {
+        const Json golden = read_json(path / "golden.json");
+        for (const Json& prompt : golden["prompts"]) {
             Request request;
             request.prompt = TokenIds(prompt["ids"].get<std::vector<int>>());
             request.sampling.temperature = 0;
