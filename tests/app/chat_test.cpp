@@ -102,8 +102,7 @@ TEST(Chat, OnATerminal) {
     terminal.type("/stats\n");
     ASSERT_TRUE(terminal.see("came from the turns before")) << terminal.screen();
     ASSERT_TRUE(terminal.see(">>> "));
-    terminal.type("\x04");
-    EXPECT_EQ(terminal.wait(), 0);
+    EXPECT_EQ(terminal.leave(), 0);
     EXPECT_TRUE(std::filesystem::exists(state.path() / "llmgen/history"));
 }
 

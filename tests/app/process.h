@@ -197,6 +197,15 @@ public:
         }
         return -1000;
     }
+    /// Ctrl-D until the program ends: one that is typed between the prompt and its raw mode gets lost.
+    int leave() {
+        int code = -1000;
+        for (int i = 0; i < 6 && code == -1000; ++i) {
+            type("\x04");
+            code = wait(5);
+        }
+        return code;
+    }
     const std::string& screen() const { return screen_; }
 
 private:
