@@ -106,6 +106,8 @@ inline Vec8 load8(const void* p, Site site = Site::here()) {
     return *static_cast<const Vec8*>(p);
 }
 inline Vec16 load16_stream(const void* p, Site site = Site::here()) { return load16(p, site); }
+/// Past L1; there is none here.
+inline float load_l2(const float* p) { return *p; }
 inline void store16(void* p, Vec16 value, Site site = Site::here()) {
     Machine::get().check_aligned(p, 16, "a 16-byte store", site);
     Machine::get().access_global(p, 16, site);

@@ -83,8 +83,9 @@ bool SharedMemory::intact() const {
 
 // --- device side
 
-Machine& Machine::get() {
+Machine& Machine::create() {
     static thread_local Machine machine;
+    instance_ = &machine;
     return machine;
 }
 
@@ -174,10 +175,9 @@ void* Machine::shared_array(const void* key, std::size_t bytes, Site site) {
     return array;
 }
 
-void Machine::check_aligned(const void* p, std::size_t alignment, const char* what, Site site) {
-    if (reinterpret_cast<std::uintptr_t>(p) % alignment != 0)
-        fault(fmt::format("{}:{}: {} at an address that is not a multiple of {}", site.file, site.line, what,
-                          alignment));
+void Machine::misaligned(std::size_t alignment, const char* what, Site site) {
+    fault(fmt::format("{}:{}: {} at an address that is not a multiple of {}", site.file, site.line, what,
+                      alignment));
 }
 
 // The bytes land only at the wait, so that a forgotten wait reads poison; until then the target is poisoned,
@@ -210,7 +210,7 @@ void Machine::copy_wait(int groups_left) {
 
 // --- counters of global memory: lanes of a warp that pass a site for the n-th time make one request together
 
-void Machine::access_global(const void* p, int bytes, Site site) {
+void Machine::gather(const void* p, int bytes, Site site) {
     Thread& thread = *current_;
     const auto warp = std::size_t(thread.linear / kWarpSize), lane = std::size_t(thread.lane);
     Gathering& gathering = requests_[{thread.block, warp, site.file, site.line}];
@@ -345,6 +345,7 @@ void Machine::release_barrier(Block& block) {
 }
 
 Machine::~Machine() {
+    if (instance_ == this) instance_ = nullptr;
     for (char* memory : shared_) {
         ASAN_UNPOISON_MEMORY_REGION(memory, SharedMemory::kAllocation);
         std::free(memory);

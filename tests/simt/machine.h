@@ -65,6 +65,7 @@ struct Config {
     int late_warp = 0;  // for Order::late_warp
     bool overlap =
         false;  // queue launches until synchronize(), and start dependent ones before their predecessor
+    bool count_global = true;  // gather what each site moves; costs more than the loads themselves
     int overlap_depth = 3;  // how many launches may be under way at once
     int early_blocks = 4;   // how many blocks of a dependent launch start early
 };
@@ -180,7 +181,7 @@ struct Block {
 /// One emulated device; each host thread has its own.
 class Machine {
 public:
-    static Machine& get();
+    static Machine& get() { return instance_ != nullptr ? *instance_ : create(); }
     Machine() = default;
     Machine(const Machine&) = delete;
     Machine& operator=(const Machine&) = delete;
@@ -204,8 +205,12 @@ public:
     void copy_async(void* dst, const void* src, int bytes, Site site);
     void copy_commit();
     void copy_wait(int groups_left);
-    void access_global(const void* p, int bytes, Site site);
-    void check_aligned(const void* p, std::size_t alignment, const char* what, Site site);
+    void access_global(const void* p, int bytes, Site site) {
+        if (config.count_global) gather(p, bytes, site);
+    }
+    void check_aligned(const void* p, std::size_t alignment, const char* what, Site site) {
+        if (reinterpret_cast<std::uintptr_t>(p) % alignment != 0) misaligned(alignment, what, site);
+    }
     [[noreturn]] void fault(std::string what);
 
 private:
@@ -220,7 +225,10 @@ private:
         std::size_t counted = 0;  // requests that are complete and gone
         std::deque<Request> open;
     };
+    static Machine& create();
     static void thread_main(void* thread);
+    void gather(const void* p, int bytes, Site site);
+    [[noreturn]] void misaligned(std::size_t alignment, const char* what, Site site);
     void park(Wait wait, Site site);
     void prepare(Launch& launch);
     void admit(Launch& launch, std::size_t max_resident);
@@ -237,6 +245,7 @@ private:
     std::string describe(const Launch& launch) const;
     std::vector<std::size_t> sequence(std::size_t n);
 
+    static constinit inline thread_local Machine* instance_ = nullptr;
     StackPool stacks_;
     std::vector<char*> shared_;  // arenas for the next blocks
     Thread* current_ = nullptr;

@@ -51,6 +51,7 @@ public:
     void synchronize() override { Machine::get().synchronize(); }
     kernels::Stream stream() override {
         Machine::get().config.overlap = overlap_;
+        Machine::get().config.count_global = overlap_;
         return nullptr;
     }
     void check(const char*) override {}
