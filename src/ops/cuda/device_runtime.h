@@ -21,7 +21,8 @@
 //            cudaStreamWaitEvent (flags 0)
 //   events   cudaEventCreateWithFlags (cudaEventDisableTiming) cudaEventDestroy cudaEventRecord
 //            cudaEventSynchronize
-//   graphs   cudaStreamBeginCapture (cudaStreamCaptureModeThreadLocal) cudaStreamEndCapture cudaGraphInstantiate
+//   graphs   cudaStreamBeginCapture (cudaStreamCaptureModeThreadLocal) cudaStreamEndCapture
+//   cudaGraphInstantiate
 //            (three arguments, flags 0) cudaGraphLaunch cudaGraphExecDestroy cudaGraphDestroy
 //   GEMM     cublasLtCreate cublasLtDestroy cublasLtGetVersion cublasLtGetStatusName
 //            cublasLtMatmulDescCreate cublasLtMatmulDescDestroy cublasLtMatmulDescSetAttribute
@@ -34,7 +35,14 @@
 //              (CUBLAS_COMPUTE_32F, scale CUDA_R_32F; A, B: CUDA_R_32F, CUDA_R_16BF or CUDA_R_16F; C = D in
 //              place: CUDA_R_32F or A's type; A transposed, B not; beta 0 or 1)
 //
-// All calls come from one thread. Copies from the host are always from pinned memory.
+// The errors that have words of their own are in device_api.cpp, explain(): cudaErrorInsufficientDriver,
+// NoDevice, InvalidDevice, NoKernelImageForDevice, InvalidKernelImage, UnsupportedPtxVersion,
+// DevicesUnavailable, MemoryAllocation, SystemNotReady, SystemDriverMismatch, CompatNotSupportedOnDevice,
+// ECCUncorrectable, OperatingSystem, IllegalAddress, MisalignedAddress, LaunchFailure, Assert.
+//
+// Compiled with LLMGEN_LINKED_CUBLASLT, lt_api.cpp links cuBLASLt instead of loading its library;
+// LLMGEN_CUDA_BUILT_FOR names the architectures of the kernels. All calls come from one thread. Copies from
+// the host are always from pinned memory.
 #pragma once
 
 #include <memory>

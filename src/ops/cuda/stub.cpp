@@ -1,16 +1,17 @@
-// Stands in for the CUDA backend on a real device, which is not there yet: every question gets a clear
-// answer. The backend's steps (kernel_ops.h) run on the emulated device of tests/simt.
+// Stands in for the CUDA backend where it was not built: every question gets a clear answer.
 #include "base/error.h"
 #include "ops/cuda/cuda_ops.h"
 
 namespace llmgen {
 
 std::string cuda_unavailable_reason() {
-    return "this version's CUDA kernels have run on an emulated device only and are not connected to a GPU "
-           "yet";
+    return "this llmgen was built without CUDA (no nvcc was found, or LLMGEN_CUDA=OFF)";
 }
 
-std::unique_ptr<Ops> make_cuda_ops(int, Compute) { fail("--device cuda: {}", cuda_unavailable_reason()); }
+std::unique_ptr<Ops> make_cuda_ops(int ordinal, Compute) {
+    fail("--device cuda:{}: {}; install the CUDA toolkit and build again", ordinal,
+         cuda_unavailable_reason());
+}
 
 std::vector<DeviceReport> list_cuda_devices() { return {}; }
 
