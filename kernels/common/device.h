@@ -6,7 +6,7 @@
 //   launch(name, kernel, shape, dependent, stream, arguments…)
 //   sync_block sync_warp shfl shfl_xor shfl_up shfl_down ballot
 //   atomic_add atomic_max atomic_exchange fence_grid
-//   Vec16 load16 load16_stream store16 Vec8 load8 store8 keep
+//   Vec16 load16 load16_stream store16 Vec8 load8 store8 load_l2 keep
 //   cp_async_16 cp_async_16_or_zero cp_async_commit cp_async_wait<N>
 //   ldmatrix_x4 ldmatrix_x4_trans mma_m16n8k16<T>
 //   grid_dependency_wait grid_dependency_trigger
@@ -32,7 +32,7 @@ void launch(const char* name,
             void (*kernel)(Parameters...),
             const Shape& shape,
             Dependent dependent,
-            Stream,
+            Stream stream,
             Arguments... arguments) {
     simt::Launch launch;
     launch.name = name;
@@ -41,6 +41,9 @@ void launch(const char* name,
     launch.dynamic_shared = shape.dynamic_shared;
     launch.dependent = dependent == Dependent::yes;
     launch.body = [=] { kernel(Parameters(arguments)...); };
+    launch.kernel = reinterpret_cast<const void*>(kernel);
+    launch.parameters = {simt::bytes_of(Parameters(arguments))...};
+    if (stream != nullptr) return stream->launch(std::move(launch));
     Machine::get().launch(std::move(launch));
 }
 

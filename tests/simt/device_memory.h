@@ -1,5 +1,5 @@
-// Which memory of the host stands for memory of the device: for whoever checks bounds or compares what two runs of a
-// kernel leave there.
+// Which memory of the host stands for memory of the device: for whoever checks bounds or compares what two
+// runs of a kernel leave there.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +13,7 @@ struct Region {
     std::size_t bytes = 0;
     /// Bytes of 0xff were never written: the array was made without values.
     bool fresh = false;
+    char type = 'i';  // f: f32, b: bf16, h: f16, i: other
 };
 
 class DeviceMemory {
@@ -21,9 +22,9 @@ public:
         static thread_local DeviceMemory memory;
         return memory;
     }
-    void add(const void* begin, std::size_t bytes, bool fresh) {
+    void add(const void* begin, std::size_t bytes, bool fresh, char type) {
         const auto at = reinterpret_cast<std::uintptr_t>(begin);
-        regions_[at] = {at, bytes, fresh};
+        regions_[at] = {at, bytes, fresh, type};
         ++version_;
     }
     void remove(const void* begin) {

@@ -33,8 +33,6 @@
 #define SHARED_DYNAMIC(T, name) \
     T* const name = static_cast<T*>(::llmgen::simt::Machine::get().current().block->shared.dynamic())
 
-struct CUstream_st;
-
 namespace llmgen::kernels {
 
 using simt::Machine;
@@ -180,7 +178,13 @@ std::uint32_t pack2(float low, float high) {
 
 inline float exp2_fast(float x) { return std::exp2(x); }
 inline float rsqrt_f32(float x) { return 1.0f / std::sqrt(x); }
+// One rounding as the hardware's where the build asks for it, else two, which is faster on a CPU without the
+// instruction.
+#ifdef LLMGEN_FUSED_FMA
+inline float fma_f32(float a, float b, float c) { return std::fma(a, b, c); }
+#else
 inline float fma_f32(float a, float b, float c) { return a * b + c; }
+#endif
 inline float add_rn(float a, float b) { return a + b; }
 inline float sub_rn(float a, float b) { return a - b; }
 inline float mul_rn(float a, float b) { return a * b; }

@@ -441,6 +441,10 @@ void Machine::run_to_end(Launch& launch) {
 }
 
 void Machine::launch(Launch launch) {
+    if (witness) {
+        witness(*this, launch);
+        if (!launch.body) return;
+    }
     random_.seed(config.seed);
     prepare(launch);
     queue_.push_back(std::move(launch));

@@ -66,8 +66,8 @@ struct Config {
     bool overlap =
         false;  // queue launches until synchronize(), and start dependent ones before their predecessor
     bool count_global = true;  // gather what each site moves; costs more than the loads themselves
-    int overlap_depth = 3;  // how many launches may be under way at once
-    int early_blocks = 4;   // how many blocks of a dependent launch start early
+    int overlap_depth = 3;     // how many launches may be under way at once
+    int early_blocks = 4;      // how many blocks of a dependent launch start early
 };
 
 /// What a launch did, summed over its threads.
@@ -126,12 +126,21 @@ struct Warp {
     std::vector<Pending> pending;
 };
 
+/// The bytes of a kernel's argument.
+template <typename T>
+std::vector<char> bytes_of(const T& value) {
+    const char* first = reinterpret_cast<const char*>(&value);
+    return {first, first + sizeof value};
+}
+
 struct Launch {
     std::string name;
     Dim3 grid, block;
     std::size_t dynamic_shared = 0;
     bool dependent = false;
     std::function<void()> body;
+    const void* kernel = nullptr;               // the kernel function
+    std::vector<std::vector<char>> parameters;  // its arguments' bytes
     // While it runs:
     std::vector<std::size_t> order;
     std::size_t next = 0;
@@ -175,6 +184,7 @@ struct Block {
     SharedMemory shared;
     std::size_t n_done = 0, n_barrier = 0;
     Site barrier_site;
+    std::shared_ptr<void> witness;  // what another interpreter of the kernel keeps for the block
     Block(char* memory, std::size_t dynamic_bytes) : shared(memory, dynamic_bytes) {}
 };
 
@@ -189,6 +199,8 @@ public:
 
     Config config;
     Counters counters;
+    /// Sees every launch first, and may put another body in its place or run it itself and leave none.
+    std::function<void(Machine&, Launch&)> witness;
 
     // --- host side
     /// Runs at once, or queues when the config overlaps.
@@ -257,3 +269,9 @@ private:
 };
 
 }  // namespace llmgen::simt
+
+/// What a kernel's launch names as its stream: takes launches and runs them later. Null runs them at once.
+struct CUstream_st {
+    virtual ~CUstream_st() = default;
+    virtual void launch(llmgen::simt::Launch launch) = 0;
+};

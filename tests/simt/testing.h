@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "simt/device_memory.h"
 #include "simt/machine.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -34,13 +35,16 @@ public:
         data_ = static_cast<unsigned char*>(::operator new(bytes_ + kMargin, std::align_val_t(256)));
         std::memset(data_, 0xff, bytes_);
         std::memset(data_ + bytes_, 0xfb, kMargin);
+        DeviceMemory::get().add(data_, bytes_, true, kType);
     }
     DeviceArray(const std::vector<T>& values) : DeviceArray(values.size()) {
         if (bytes_ > 0) std::memcpy(data_, values.data(), bytes_);
+        DeviceMemory::get().add(data_, bytes_, false, kType);
     }
     DeviceArray(const DeviceArray&) = delete;
     DeviceArray& operator=(const DeviceArray&) = delete;
     ~DeviceArray() {
+        DeviceMemory::get().remove(data_);
         for (std::size_t i = 0; i < kMargin; ++i)
             if (data_[bytes_ + i] != 0xfb) {
                 ADD_FAILURE() << "a write " << i << " bytes past the end of an array of " << size_;
@@ -57,9 +61,16 @@ public:
         if (bytes_ > 0) std::memcpy(values.data(), data_, bytes_);
         return values;
     }
-    void poison() { std::memset(data_, 0xff, bytes_); }
+    void poison() {
+        std::memset(data_, 0xff, bytes_);
+        DeviceMemory::get().add(data_, bytes_, true, kType);
+    }
 
 private:
+    static constexpr char kType = std::is_same_v<T, float>  ? 'f'
+                                  : std::is_same_v<T, bf16> ? 'b'
+                                  : std::is_same_v<T, f16>  ? 'h'
+                                                            : 'i';
     static constexpr std::size_t kMargin = kHasAsan ? 0 : 64;
     std::size_t size_, bytes_;
     unsigned char* data_;
