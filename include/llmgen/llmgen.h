@@ -31,11 +31,13 @@ struct EngineOptions {
     std::string device = "auto";   // auto | cpu | cuda | cuda:N
     std::string compute = "auto";  // auto | f32 | bf16; auto = bf16 where the device is fast at it, else f32
     int max_context = 0;  // tokens of prompt + answer; 0 = the model's own limit, or what kv_memory holds
-    std::size_t kv_memory = 0;          // bytes for keys and values; 0 = as much as the device sensibly gives
-    int threads = 0;                    // CPU threads; 0 = one per core that this process may use
-    int max_sequences = 64;             // requests that run at the same time; more wait
-    int prefill_chunk = 512;            // prompt tokens computed in one step, at most
-    bool prefix_cache = true;           // share the keys and values of equal prefixes between requests
+    std::size_t kv_memory = 0;  // bytes for keys and values; 0 = as much as the device sensibly gives
+    int threads = 0;            // CPU threads; 0 = one per core that this process may use
+    int max_sequences = 64;     // requests that run at the same time; more wait
+    int prefill_chunk = 512;    // prompt tokens computed in one step, at most
+    double max_slowdown = 3;    // a step that reads a prompt beside running answers may take this many
+                                // times one without; 0 = no limit, for throughput
+    bool prefix_cache = true;   // share the keys and values of equal prefixes between requests
     bool use_generation_config = true;  // sampling defaults of the checkpoint
     std::string chat_template;  // a template's text that replaces the checkpoint's; "" = the checkpoint's
     bool full_checkpoint_hash = false;  // hash all bytes of the weights, not just headers and sizes

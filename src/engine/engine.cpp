@@ -26,7 +26,9 @@ Engine::Impl::Impl(const EngineOptions& options) : options_(options) {
         try {
             const std::unique_ptr<LoadedModel> model = load();
             loaded->set_value();
-            Worker(*model->runner, *model->pool, model->limits, info_.threads, *mailbox_).serve();
+            Worker(*model->runner, *model->pool, model->limits, options_.max_slowdown, info_.threads,
+                   *mailbox_)
+                .serve();
         } catch (...) {
             loaded->set_exception(std::current_exception());
         }

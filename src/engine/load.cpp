@@ -20,6 +20,8 @@ void check(const EngineOptions& options) {
         fail_usage("max_sequences {}: must lie between 1 and 4096", options.max_sequences);
     if (options.prefill_chunk < 1 || options.prefill_chunk > 65536)
         fail_usage("prefill_chunk {}: must lie between 1 and 65536", options.prefill_chunk);
+    if (options.max_slowdown != 0 && !(options.max_slowdown >= 1 && options.max_slowdown <= 1e6))
+        fail_usage("max_slowdown {}: must be 0 (no limit) or at least 1", options.max_slowdown);
 }
 
 void add_unique(std::vector<int>& ids, int id) {
@@ -130,7 +132,6 @@ std::unique_ptr<LoadedModel> Engine::Impl::load() {
     SchedulerLimits& limits = loaded->limits;
     limits.max_sequences = std::min(options_.max_sequences, plan.n_pages);
     limits.prefill_chunk = std::min(options_.prefill_chunk, plan.max_context);
-    limits.mixed_chunk = std::max(1, limits.prefill_chunk / 8);
     RunnerLimits room;
     room.max_tokens = limits.prefill_chunk + limits.max_sequences;
     room.max_seqs = limits.max_sequences;

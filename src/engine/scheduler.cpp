@@ -28,8 +28,7 @@ const Plan& Scheduler::next() {
     plan_.rows.clear();
     plan_.n_preempted = 0;
     decode();
-    budget_ =
-        plan_.rows.empty() ? limits_.prefill_chunk : std::min(limits_.prefill_chunk, limits_.mixed_chunk);
+    budget_ = prompt_budget();
     all_logits_budget_ = limits_.all_logits_rows;
     prefill();
     while (budget_ > 0 && admit()) {
@@ -57,6 +56,28 @@ void Scheduler::preempt_worst() {
     worst.n_computed = 0;
     waiting_.insert(&worst);
     ++plan_.n_preempted;
+}
+
+int Scheduler::prompt_budget() const {
+    const int n_decoding = int(plan_.rows.size());
+    const int whole = limits_.prefill_chunk;
+    if (n_decoding == 0) return whole;
+    constexpr int kMany = 4;
+    int n_prompts = 0, n_tokens = 0;  // prompts that a full chunk would finish, best first
+    const auto fits = [&](const Sequence& sequence) {
+        if (sequence.all_logits || n_tokens + sequence.n_pending() > whole) return false;
+        n_tokens += sequence.n_pending();
+        ++n_prompts;
+        return true;
+    };
+    bool room = true;
+    for (const Sequence* sequence : running_)
+        if (room && sequence->n_pending() > 1) room = fits(*sequence);
+    int places = limits_.max_sequences - n_running();
+    for (auto next = waiting_.begin(); room && next != waiting_.end() && places > 0; ++next, --places)
+        room = fits(**next);
+    const int few = std::min(whole, limits_.mixed_chunk);
+    return n_prompts >= std::max(kMany, n_decoding / 4) ? std::max(few, n_tokens) : few;
 }
 
 void Scheduler::prefill() {

@@ -11,7 +11,8 @@
 //      taken from the worst running sequence, which goes back to wait (or from itself, if it is the worst):
 //      the best one always moves, so all do in the end.
 //   2. What is left of the budget goes to prompts, best first, in chunks; a short budget while others decode,
-//      so that they hardly feel a long prompt come in.
+//      so that they hardly feel a long prompt come in. Many short prompts that would all be done in one full
+//      chunk are worth one long step: they start as many answers as they hold up, or a quarter of it.
 //   3. The first of the waiting is admitted when its whole prompt has pages, with one to spare for each that
 //      runs. Nobody overtakes it: no starvation.
 // Best: higher priority, then earlier arrival.
@@ -31,7 +32,7 @@ namespace llmgen {
 struct SchedulerLimits {
     int max_sequences = 64;    // running at the same time
     int prefill_chunk = 512;   // prompt tokens a step, at most
-    int mixed_chunk = 64;      // the same while any sequence decodes
+    int mixed_chunk = 64;      // the same while any sequence decodes, but for many short prompts
     int all_logits_rows = 32;  // prompt tokens a step of sequences that want the logits of each
 };
 
@@ -74,6 +75,9 @@ public:
     /// Finished or cancelled: its pages are free at once. Between commit() and next() only.
     void remove(Sequence& sequence);
 
+    /// Prompt tokens of a step in which others decode; the caller may choose anew before each step.
+    void set_mixed_chunk(int tokens) { limits_.mixed_chunk = tokens; }
+
     /// The next step's rows; empty where nothing is to be done. Valid until the next call.
     const Plan& next();
     /// The rows of the plan have been computed.
@@ -91,6 +95,7 @@ private:
     };
     void decode();
     void preempt_worst();
+    int prompt_budget() const;
     void prefill();
     bool admit();
     void plan_prefill(Sequence& sequence);

@@ -56,6 +56,7 @@ void Worker::drop_cancelled() {
 
 void Worker::step() {
     if (look_for_cancelled_) drop_cancelled();
+    scheduler_.set_mixed_chunk(pace_.chunk());
     const Plan& plan = scheduler_.next();
     if (!plan.rows.empty()) {
         const Clock::time_point begin = Clock::now();
@@ -64,6 +65,7 @@ void Worker::step() {
         rows_ = plan.rows;
         scheduler_.commit();
         take_logits(rows_);
+        measure(rows_, begin);
     }
     {
         const std::lock_guard lock(mailbox_.mutex);
@@ -100,6 +102,17 @@ void Worker::take_logits(const std::vector<PlanRow>& rows) {
             if (!answer->ended()) answer->fail(fault.what(), Clock::now());
         }
     }
+}
+
+void Worker::measure(const std::vector<PlanRow>& rows, Clock::time_point begin) {
+    int n_decoding = 0, n_prompt_tokens = 0;
+    for (const PlanRow& row : rows) {
+        if (row.n_new > 1 || row.first < row.sequence->n_prompt)
+            n_prompt_tokens += row.n_new;
+        else
+            ++n_decoding;
+    }
+    pace_.add(n_decoding, n_prompt_tokens, std::chrono::duration<double>(Clock::now() - begin).count());
 }
 
 void Worker::settle() {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/answer.h"
+#include "engine/pace.h"
 #include "engine/runner.h"
 #include "engine/stream.h"
 
@@ -18,9 +19,19 @@ namespace llmgen {
 
 class Worker {
 public:
-    /// `n_threads`: the backend's own pool on a CPU, for choosing tokens.
-    Worker(Runner& runner, PagePool& pool, const SchedulerLimits& limits, int n_threads, Mailbox& mailbox)
-        : runner_(runner), pool_(pool), scheduler_(pool, limits), n_threads_(n_threads), mailbox_(mailbox) {}
+    /// `max_slowdown` as in EngineOptions. `n_threads`: the backend's own pool on a CPU, for choosing tokens.
+    Worker(Runner& runner,
+           PagePool& pool,
+           const SchedulerLimits& limits,
+           double max_slowdown,
+           int n_threads,
+           Mailbox& mailbox)
+        : runner_(runner),
+          pool_(pool),
+          scheduler_(pool, limits),
+          pace_(max_slowdown, limits.prefill_chunk),
+          n_threads_(n_threads),
+          mailbox_(mailbox) {}
 
     /// Until the mailbox closes; whatever is then unfinished ends as cancelled.
     void serve();
@@ -30,12 +41,14 @@ private:
     void drop_cancelled();
     void step();
     void take_logits(const std::vector<PlanRow>& rows);
+    void measure(const std::vector<PlanRow>& rows, Clock::time_point begin);
     void settle();  // removes and delivers what has ended
     void end_all(FinishReason reason, const std::string& message);
 
     Runner& runner_;
     PagePool& pool_;
     Scheduler scheduler_;
+    Pace pace_;
     int n_threads_;
     Mailbox& mailbox_;
     std::vector<std::unique_ptr<Answer>> answers_;  // waiting and running

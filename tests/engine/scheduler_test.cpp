@@ -149,6 +149,25 @@ TEST(Scheduler, PrefillsInChunksWhileOthersDecode) {
     EXPECT_EQ(world.done.size(), 2u);
 }
 
+// A full chunk holds four prompts: worth one long step, whoever decodes. One long prompt is not.
+TEST(Scheduler, ManyShortPromptsAreReadInFullChunks) {
+    World world(256, false, {.max_sequences = 40, .prefill_chunk = 64, .mixed_chunk = 8});
+    std::mt19937 random(8);
+    for (int i = 0; i < 20; ++i) world.add(prompt_of(random, 16), 40);
+    for (int step = 0; step < 4; ++step) {
+        ASSERT_TRUE(world.step());
+        EXPECT_EQ(world.n_computed, 64 * (step + 1) + 4 * step * (step + 1) / 2);
+    }
+    ASSERT_TRUE(world.step());  // 16 decode, the last four prompts are a quarter of them
+    EXPECT_EQ(world.sequences.back()->tokens.size(), 17u);
+    Sequence& few = world.add(prompt_of(random, 64), 1);  // one answer for 20 held up
+    ASSERT_TRUE(world.step());
+    EXPECT_EQ(few.n_computed, 8);
+    for (int i = 0; i < 3; ++i) world.add(prompt_of(random, 1), 1);  // three more behind it
+    ASSERT_TRUE(world.step());
+    EXPECT_EQ(few.n_computed, 16);
+}
+
 TEST(Scheduler, TheFirstOfTheWaitingIsNotOvertaken) {
     World world(8, false, {.max_sequences = 8, .prefill_chunk = 64, .mixed_chunk = 64});
     std::mt19937 random(2);

@@ -270,7 +270,9 @@ public:
                   : overwrite_ ? Sink::Mode::overwrite
                                : Sink::Mode::create,
                   in_);
-        Engine engine = open_engine(engine_.options(), engine_.quiet);
+        EngineOptions options = engine_.options();
+        options.max_slowdown = 0;  // nobody watches single tokens
+        Engine engine = open_engine(options, engine_.quiet);
         const double begin = now_s();
         Runner runner(engine, sink, !unordered_, std::size_t(engine_.engine.max_sequences) * 2);
         context.interrupts.on_interrupt([&] {
