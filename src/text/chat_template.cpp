@@ -13,6 +13,7 @@
 #include <ctime>
 
 #include "base/error.h"
+#include "base/lfs.h"
 #include "base/mmap.h"
 #include "base/utf8.h"
 #include "text/jinja_eval.h"
@@ -349,8 +350,7 @@ namespace {
 
 std::string read_text(const std::filesystem::path& path) {
     std::string text = read_file(path, std::size_t(64) << 20);
-    if (text.rfind("version https://git-lfs", 0) == 0)
-        fail("{} is a Git LFS pointer, not the file itself; fetch it with: git lfs pull", path.string());
+    reject_lfs_pointer(path.string(), text);
     return text;
 }
 

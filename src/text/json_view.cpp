@@ -1,5 +1,6 @@
 #include "text/json_view.h"
 
+#include "base/lfs.h"
 #include "base/mmap.h"
 
 namespace llmgen {
@@ -31,11 +32,6 @@ std::string with_long_integers_as_floats(std::string_view text) {
 }
 
 }  // namespace
-
-void reject_lfs_pointer(const std::string& file, std::string_view text) {
-    if (text.starts_with("version https://git-lfs"))
-        fail("{}: this is a Git LFS pointer, not the file itself; fetch it with 'git lfs pull'", file);
-}
 
 JsonFile::JsonFile(const std::filesystem::path& path) : name_(path.string()), text_(read_file(path)) {
     parse();

@@ -108,7 +108,4 @@ private:
     simdjson::dom::element root_;
 };
 
-/// Error if `text` is a Git LFS pointer instead of the file itself.
-void reject_lfs_pointer(const std::string& file, std::string_view text);
-
 }  // namespace llmgen

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "text/quote.h"
 #include "text/tokenizer_impl.h"
 #include "text/unigram.h"
@@ -108,6 +109,7 @@ void check_model(const std::string& name, std::string_view model) {
         }
         if (field->number == kPieces && (piece.empty() || piece.find('\0') != piece.npos))
             fail("{}: the model has an empty piece, or one with a zero byte", name);
+        if (!utf8::is_valid(piece)) fail("{}: the model has a piece that is not UTF-8", name);
     }
     if (!model.empty()) fail("{}: neither a sentencepiece model nor a tiktoken rank file", name);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/lfs.h"
 #include "base/mmap.h"
 #include "base/sha256.h"
 #include "base/utf8.h"

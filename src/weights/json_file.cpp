@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/lfs.h"
 #include "base/mmap.h"
 #include "base/utf8.h"
 
@@ -54,8 +55,7 @@ bool is_folder(const std::filesystem::path& path) {
 }
 
 void refuse_foreign(std::string_view front, const std::string& origin) {
-    if (front.starts_with("version https://git-lfs"))
-        fail("{}: is a Git LFS pointer, not the file itself; run git lfs pull in that folder", origin);
+    reject_lfs_pointer(origin, front);
     const auto word = front.find_first_not_of(" \t\r\n");
     const std::string_view page = word == std::string_view::npos ? "" : front.substr(word);
     for (const std::string_view opening : {"<!doctype", "<!DOCTYPE", "<html", "<HTML", "<?xml"})

@@ -4,7 +4,9 @@
 #include <limits>
 
 #include "base/dtype.h"
+#include "base/error.h"
 #include "base/json_text.h"
+#include "base/lfs.h"
 #include "base/mmap.h"
 #include "base/sha256.h"
 #include "base/tensor.h"
@@ -52,6 +54,21 @@ TEST(Utf8, IncompleteTail) {
     EXPECT_EQ(utf8::incomplete_tail("\xED\xA0"), 0u);  // a surrogate can't become valid
     EXPECT_EQ(utf8::incomplete_tail("\x80"), 0u);
     EXPECT_EQ(utf8::incomplete_tail(""), 0u);
+}
+
+TEST(Lfs, APointerIsRefusedByName) {
+    EXPECT_NO_THROW(reject_lfs_pointer("f", ""));
+    EXPECT_NO_THROW(reject_lfs_pointer("f", "version 2"));
+    EXPECT_NO_THROW(reject_lfs_pointer("f", " version https://git-lfs.github.com/spec/v1"));
+    try {
+        reject_lfs_pointer("a/model.safetensors",
+                           "version https://git-lfs.github.com/spec/v1\noid sha256:0\n");
+        FAIL();
+    } catch (const Error& error) {
+        EXPECT_STREQ(error.what(),
+                     "a/model.safetensors: is a Git LFS pointer, not the file itself; run git lfs pull in "
+                     "that folder");
+    }
 }
 
 TEST(JsonText, NoReaderEndsALineInsideAString) {

@@ -420,6 +420,7 @@ TEST(Tokenizer, DamagedSentencepieceModels) {
     EXPECT_EQ(error(good), "");
     EXPECT_NE(error(good + std::string("\x0A\x05\x15\0\0\0\0", 7)).find("empty piece"), std::string::npos);
     EXPECT_NE(error(good + std::string("\x0A\x04\x0A\x02x\0", 6)).find("zero byte"), std::string::npos);
+    EXPECT_NE(error(good + std::string("\x0A\x05\x0A\x03<s\xC2", 7)).find("not UTF-8"), std::string::npos);
     EXPECT_NE(error(good + std::string("\x1A\x0A\x12\x08\0\4\0\0abcd", 12)).find("precompiled_charsmap"),
               std::string::npos);
     EXPECT_NE(error(good.substr(0, good.size() - 3)).find("neither a sentencepiece model"),
