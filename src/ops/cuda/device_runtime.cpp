@@ -38,6 +38,19 @@ private:
     char* data_;
 };
 
+class DeviceMemory {
+public:
+    DeviceMemory(int ordinal, std::size_t bytes, const char* what) {
+        cuda_check(cudaMalloc(&data_, bytes), ordinal, what);
+    }
+    ~DeviceMemory() { cudaFree(data_); }
+    DeviceMemory(const DeviceMemory&) = delete;
+    void* data() const { return data_; }
+
+private:
+    void* data_ = nullptr;
+};
+
 /// Small copies to the device: into one half of a pinned buffer while the device reads the other. A copy
 /// straight from ordinary memory would wait for all the work before it.
 class Staging {
@@ -136,14 +149,11 @@ public:
         : ordinal_(ordinal),
           stream_(ordinal),
           staging_(ordinal, stream_.get()),
-          workspace_(must_allocate(kWorkspace, "cuBLASLt's workspace")),
-          gemm_(lt_api(), workspace_, kWorkspace),
+          workspace_(ordinal, kWorkspace, "cuBLASLt's workspace"),
+          gemm_(lt_api(), workspace_.data(), kWorkspace),
           graphs_(ordinal, stream_.get()),
           sync_(wants_sync()) {}
-    ~DeviceRuntime() override {
-        cudaStreamSynchronize(stream_.get());
-        cudaFree(workspace_);
-    }
+    ~DeviceRuntime() override { cudaStreamSynchronize(stream_.get()); }
 
     DeviceInfo info() const override { return device_info(ordinal_); }
     void* allocate(std::size_t bytes) override;
@@ -170,16 +180,10 @@ public:
     void forget_steps() override { graphs_.clear(); }
 
 private:
-    void* must_allocate(std::size_t bytes, const char* what) {
-        void* memory = nullptr;
-        cuda_check(cudaMalloc(&memory, bytes), ordinal_, what);
-        return memory;
-    }
-
     int ordinal_;
     DeviceStream stream_;
     Staging staging_;
-    void* workspace_;
+    DeviceMemory workspace_;
     DeviceGemm gemm_;
     StepGraphs graphs_;
     bool sync_;

@@ -1,0 +1,261 @@
+// The real runtime's own files on the fake device: copies, GEMMs, recorded steps, weights by the ring.
+#include <gmock/gmock.h>
+
+#include <cstring>
+
+#include "base/error.h"
+#include "kernels.h"
+#include "ops/cuda/device_api.h"
+#include "ops/cuda/device_gemm.h"
+#include "ops/cuda/device_runtime.h"
+#include "ops/cuda/lt_api.h"
+#include "simt/fake/fake_cuda.h"
+
+namespace llmgen::cuda {
+namespace {
+
+using simt::FakeCard;
+using simt::FakeCuda;
+using simt::Moment;
+using ::testing::HasSubstr;
+
+/// Every test with a device that works as late as it may, at once, and at random moments.
+class RuntimeOfTheDevice : public ::testing::TestWithParam<Moment> {
+protected:
+    void SetUp() override {
+        FakeCard card;
+        card.moment = GetParam();
+        FakeCuda::get().reset(card);
+        runtime = make_device_runtime(0);
+    }
+    void TearDown() override {
+        buffers.clear();
+        runtime.reset();
+        EXPECT_EQ(FakeCuda::get().n_device_allocations(), 0u);
+        EXPECT_EQ(FakeCuda::get().n_pinned_allocations(), 0u);
+        FakeCuda::get().reset();
+    }
+    char* buffer(std::size_t bytes) {
+        void* memory = runtime->allocate(bytes);
+        EXPECT_NE(memory, nullptr);
+        buffers.emplace_back(memory, [this](void* p) { runtime->release(p); });
+        return static_cast<char*>(memory);
+    }
+    template <typename T>
+    T* device(const std::vector<T>& values) {
+        const std::size_t bytes = values.size() * sizeof(T);
+        char* memory = buffer(bytes);
+        runtime->copy_in({memory, bytes}, {const_cast<T*>(values.data()), bytes}, bytes, 1);
+        return reinterpret_cast<T*>(memory);
+    }
+    template <typename T>
+    std::vector<T> host(const T* values, std::size_t n) {
+        std::vector<T> result(n);
+        runtime->copy_out({result.data(), n * sizeof(T)}, {const_cast<T*>(values), n * sizeof(T)},
+                          n * sizeof(T), 1);
+        return result;
+    }
+
+    std::unique_ptr<Runtime> runtime;
+    std::vector<std::shared_ptr<void>> buffers;
+};
+
+TEST_P(RuntimeOfTheDevice, CopiesOfEverySizeComeBackAndTheirSourceMayGoAtOnce) {
+    for (const std::size_t bytes : {1u, 63u, 4096u, (1u << 20) - 1, 1u << 20, (1u << 20) + 1, 5u << 20}) {
+        std::vector<char> source(bytes);
+        for (std::size_t i = 0; i < bytes; ++i) source[i] = char(i * 7 + bytes);
+        const std::vector<char> wanted = source;
+        char* memory = device(source);
+        std::ranges::fill(source, char(0xee));
+        EXPECT_EQ(host(memory, bytes), wanted) << bytes;
+    }
+}
+
+TEST_P(RuntimeOfTheDevice, RowsKeepTheirPitch) {
+    constexpr std::size_t kWidth = 5000, kRows = 700, kPitch = 8192;  // more than one part of staging
+    std::vector<char> source(kWidth * kRows);
+    for (std::size_t i = 0; i < source.size(); ++i) source[i] = char(i * 31);
+    char* memory = buffer(kPitch * kRows);
+    runtime->copy_in({memory, kPitch}, {source.data(), kWidth}, kWidth, kRows);
+    std::vector<char> back(source.size());
+    runtime->copy_out({back.data(), kWidth}, {memory, kPitch}, kWidth, kRows);
+    EXPECT_EQ(back, source);
+}
+
+TEST_P(RuntimeOfTheDevice, ManySmallCopiesKeepTheirOrder) {
+    constexpr std::size_t kValues = 1000;
+    const std::size_t bytes = kValues * sizeof(int);
+    int* memory = reinterpret_cast<int*>(buffer(bytes));
+    for (int i = 0; i < 700; ++i) {  // more than both halves of staging hold
+        std::vector<int> values(kValues, i);
+        runtime->copy_in({memory, bytes}, {values.data(), bytes}, bytes, 1);
+    }
+    EXPECT_EQ(host(memory, kValues), std::vector<int>(kValues, 699));
+}
+
+TEST_P(RuntimeOfTheDevice, WritesArriveBeforeWhatComesAfter) {
+    constexpr std::size_t kBytes = (40 << 20) + 12345 * 3;
+    char* memory = buffer(kBytes);
+    runtime->write(memory, kBytes, 3, [](char* to, std::size_t first, std::size_t bytes) {
+        for (std::size_t i = 0; i < bytes; ++i) to[i] = char((first + i) * 13 >> 4);
+    });
+    runtime->finish_writes();
+    const std::vector<char> back = host(memory, kBytes);
+    for (std::size_t i = 0; i < kBytes; ++i) ASSERT_EQ(back[i], char(i * 13 >> 4)) << i;
+}
+
+TEST_P(RuntimeOfTheDevice, MoreThanThereIsIsNull) {
+    EXPECT_EQ(runtime->allocate(std::size_t(1) << 40), nullptr);
+    runtime->check("afterwards");
+}
+
+TEST_P(RuntimeOfTheDevice, GemmsOfEveryKind) {
+    constexpr int kTokens = 13, kOut = 24, kIn = 40;
+    std::vector<float> x(kTokens * kIn), w(kOut * kIn), bias(kOut), y(kTokens * kOut);
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = float(int(i * 7 % 17) - 8) / 8;
+    for (std::size_t i = 0; i < w.size(); ++i) w[i] = float(int(i * 5 % 13) - 6) / 4;
+    for (std::size_t i = 0; i < bias.size(); ++i) bias[i] = float(i) / 2;
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] = float(i % 9);
+    std::vector<bf16> x16, w16;
+    for (const float v : x) x16.push_back(to_bf16(v));
+    for (const float v : w) w16.push_back(to_bf16(v));
+
+    for (const DType act : {DType::f32, DType::bf16})
+        for (const bool with_bias : {false, true})
+            for (const bool accumulate : {false, true}) {
+                Gemm p{};
+                float* out = device(y);
+                p.y = out;
+                p.y_type = DType::f32;
+                p.y_stride = kOut;
+                p.x = act == DType::f32 ? static_cast<void*>(device(x)) : device(x16);
+                p.act_type = act;
+                p.x_stride = kIn;
+                p.weight = act == DType::f32 ? static_cast<void*>(device(w)) : device(w16);
+                p.bias = with_bias ? device(bias) : nullptr;
+                p.n_tokens = kTokens;
+                p.out = kOut;
+                p.in = kIn;
+                p.accumulate = accumulate;
+                runtime->gemm(p);
+                const std::vector<float> got = host(out, y.size());
+                for (int t = 0; t < kTokens; ++t)
+                    for (int o = 0; o < kOut; ++o) {
+                        float sum = with_bias ? bias[std::size_t(o)] : 0;
+                        if (accumulate) sum += y[std::size_t(t * kOut + o)];
+                        for (int k = 0; k < kIn; ++k)
+                            sum += x[std::size_t(t * kIn + k)] * w[std::size_t(o * kIn + k)];
+                        ASSERT_NEAR(got[std::size_t(t * kOut + o)], sum, 1e-3) << t << ", " << o;
+                    }
+            }
+}
+
+TEST_P(RuntimeOfTheDevice, AnAlgorithmIsPickedOncePerShape) {
+    const DeviceStream stream(0);
+    cuda::DeviceGemm gemm(lt_api(), nullptr, 0);
+    constexpr int kIn = 32, kOut = 16;
+    float* x = device(std::vector<float>(64 * kIn));
+    float* y = device(std::vector<float>(64 * kOut));
+    const float* w = device(std::vector<float>(kOut * kIn));
+    Gemm p{};
+    p.y = y;
+    p.y_type = p.act_type = DType::f32;
+    p.y_stride = kOut;
+    p.x = x;
+    p.x_stride = kIn;
+    p.weight = w;
+    p.out = kOut;
+    p.in = kIn;
+    p.n_tokens = 9;
+    runtime->synchronize();
+    for (int i = 0; i < 3; ++i) gemm.run(p, stream.get());
+    EXPECT_EQ(gemm.n_plans(), 1u);
+    p.n_tokens = 10;
+    gemm.run(p, stream.get());
+    EXPECT_EQ(gemm.n_plans(), 2u);
+    p.x = x + 4;  // less aligned: another algorithm may be needed
+    gemm.run(p, stream.get());
+    EXPECT_EQ(gemm.n_plans(), 3u);
+    p.accumulate = true;
+    gemm.run(p, stream.get());
+    gemm.run(p, stream.get());
+    EXPECT_EQ(gemm.n_plans(), 4u);
+    p.n_tokens = 0;
+    gemm.run(p, stream.get());
+    EXPECT_EQ(gemm.n_plans(), 4u);
+}
+
+TEST(DeviceGemm, ShapesAreNamedInErrors) {
+    Gemm p{};
+    p.y_type = DType::f32;
+    p.act_type = DType::bf16;
+    p.n_tokens = 512;
+    p.out = 4096;
+    p.in = 14336;
+    p.accumulate = true;
+    EXPECT_EQ(describe(shape_of(p)), "y [512, 4096] f32 += x [512, 14336] bf16 · Wᵀ [4096, 14336]");
+}
+
+TEST_P(RuntimeOfTheDevice, AStepRunsOnceIsRecordedOnceAndIsReplayedFromThenOn) {
+    // out = swiglu of rows: something whose inputs change from step to step.
+    float* in = reinterpret_cast<float*>(buffer(2 * sizeof(float)));
+    float* out = reinterpret_cast<float*>(buffer(sizeof(float)));
+    int n_enqueued = 0;
+    const auto step = [&](std::uint64_t key, float gate, float up) {
+        const float values[2] = {gate, up};
+        runtime->copy_in({in, sizeof(values)}, {const_cast<float*>(values), sizeof(values)}, sizeof(values),
+                         1);
+        const Tensor result = runtime->step(key, [&] {
+            ++n_enqueued;
+            kernels::swiglu(out, DType::f32, 1, in, 1, 1, runtime->stream());
+            runtime->check("swiglu");
+            return Tensor(out, DType::f32, {1});
+        });
+        EXPECT_EQ(result.data, out);
+        return host(out, 1)[0];
+    };
+    const auto wanted = [](float gate, float up) { return gate / (1 + std::exp(-gate)) * up; };
+    for (int i = 1; i <= 5; ++i) EXPECT_NEAR(step(1, float(i), 2), wanted(float(i), 2), 1e-5) << i;
+    EXPECT_EQ(n_enqueued, 2);
+    EXPECT_EQ(FakeCuda::get().n_calls("cudaGraphInstantiate"), 1u);
+    EXPECT_EQ(FakeCuda::get().n_calls("cudaGraphLaunch"), 4u);
+    step(2, 1, 1);  // another key is another step
+    EXPECT_EQ(n_enqueued, 3);
+    runtime->forget_steps();
+    for (int i = 1; i <= 3; ++i) EXPECT_NEAR(step(1, float(i), 3), wanted(float(i), 3), 1e-5) << i;
+    EXPECT_EQ(n_enqueued, 5);
+}
+
+TEST_P(RuntimeOfTheDevice, AStepThatFailsWhileItIsRecordedLeavesNoCaptureBehind) {
+    const auto good = [] { return Tensor(); };
+    runtime->step(1, good);
+    EXPECT_THROW(runtime->step(1, []() -> Tensor { fail("in the middle"); }), Error);
+    runtime->synchronize();  // forbidden in a capture
+    runtime->step(1, good);
+    runtime->step(1, good);
+    runtime->synchronize();
+}
+
+TEST_P(RuntimeOfTheDevice, ErrorsOfLaunchesNameTheStep) {
+    float* in = device(std::vector<float>{1, 2});
+    FakeCuda::get().fail_call("launch", cudaErrorIllegalAddress);
+    kernels::swiglu(in, DType::f32, 1, in, 1, 1, runtime->stream());
+    try {
+        runtime->check("swiglu");
+        FAIL();
+    } catch (const Error& error) {
+        EXPECT_THAT(error.what(), HasSubstr("cuda:0: swiglu: a kernel failed (cudaErrorIllegalAddress)"));
+    }
+    runtime->check("the next");
+}
+
+std::string name_of_moment(const ::testing::TestParamInfo<Moment>& info) {
+    return info.param == Moment::latest ? "latest" : info.param == Moment::at_once ? "at_once" : "random";
+}
+INSTANTIATE_TEST_SUITE_P(Moments,
+                         RuntimeOfTheDevice,
+                         ::testing::Values(Moment::latest, Moment::at_once, Moment::random),
+                         name_of_moment);
+
+}  // namespace
+}  // namespace llmgen::cuda
