@@ -40,6 +40,8 @@ inline std::filesystem::path smollm2() {
 inline std::unique_ptr<Ops> open_ops(const std::string& compute) {
 #ifdef LLMGEN_EMULATED_CUDA
     return simt::make_emulated_cuda_ops(compute == "f32" ? Compute::f32 : Compute::bf16);
+#elif defined(LLMGEN_HARDWARE)
+    return open_backend({"cuda", compute, 0}).ops;
 #else
     return open_backend({"cpu", compute, 2}).ops;
 #endif

@@ -19,6 +19,9 @@
 #ifdef LLMGEN_EMULATED_CUDA
 #include "simt/device/emulated_runtime.h"
 #endif
+#ifdef LLMGEN_HARDWARE
+#include "ops/cuda/cuda_ops.h"
+#endif
 
 namespace llmgen::test {
 
@@ -35,6 +38,11 @@ inline std::vector<BackendCase> every_backend() {
 #ifdef LLMGEN_EMULATED_CUDA
         cases.push_back({std::string("emulated_") + name_of(compute), compute,
                          [=] { return simt::make_emulated_cuda_ops(compute); }, false});
+        continue;
+#endif
+#ifdef LLMGEN_HARDWARE
+        cases.push_back({std::string("cuda_") + name_of(compute), compute,
+                         [=] { return make_cuda_ops(0, compute); }, false});
         continue;
 #endif
         const auto add = [&](const std::string& name, CpuOptions options) {

@@ -15,6 +15,15 @@
 #include "base/dtype.h"
 #include "simt/device_memory.h"
 #include "simt/machine.h"
+#ifdef LLMGEN_HARDWARE
+#include "simt/hardware/managed.h"
+#else
+namespace llmgen::simt {
+inline void* device_new(std::size_t bytes) { return ::operator new(bytes, std::align_val_t(256)); }
+inline void device_delete(void* memory) { ::operator delete(memory, std::align_val_t(256)); }
+inline void device_wait() {}
+}  // namespace llmgen::simt
+#endif
 
 #if defined(__SANITIZE_ADDRESS__)
 inline constexpr bool kHasAsan = true;
@@ -32,7 +41,7 @@ class DeviceArray {
 public:
     template <std::integral N>
     explicit DeviceArray(N n) : size_(std::size_t(n)), bytes_(std::size_t(n) * sizeof(T)) {
-        data_ = static_cast<unsigned char*>(::operator new(bytes_ + kMargin, std::align_val_t(256)));
+        data_ = static_cast<unsigned char*>(device_new(bytes_ + kMargin));
         std::memset(data_, 0xff, bytes_);
         std::memset(data_ + bytes_, 0xfb, kMargin);
         DeviceMemory::get().add(data_, bytes_, true, kType);
@@ -44,24 +53,30 @@ public:
     DeviceArray(const DeviceArray&) = delete;
     DeviceArray& operator=(const DeviceArray&) = delete;
     ~DeviceArray() {
+        device_wait();
         DeviceMemory::get().remove(data_);
         for (std::size_t i = 0; i < kMargin; ++i)
             if (data_[bytes_ + i] != 0xfb) {
                 ADD_FAILURE() << "a write " << i << " bytes past the end of an array of " << size_;
                 break;
             }
-        ::operator delete(data_, std::align_val_t(256));
+        device_delete(data_);
     }
     operator T*() { return reinterpret_cast<T*>(data_); }
     T* get() { return reinterpret_cast<T*>(data_); }
     std::size_t size() const { return size_; }
-    T& operator[](std::size_t i) { return get()[i]; }
+    T& operator[](std::size_t i) {
+        device_wait();
+        return get()[i];
+    }
     std::vector<T> host() const {
+        device_wait();
         std::vector<T> values(size_);
         if (bytes_ > 0) std::memcpy(values.data(), data_, bytes_);
         return values;
     }
     void poison() {
+        device_wait();
         std::memset(data_, 0xff, bytes_);
         DeviceMemory::get().add(data_, bytes_, true, kType);
     }
@@ -123,7 +138,12 @@ inline std::vector<Config> all_orders() {
 /// Calls `body` once in every order.
 template <typename Body>
 void in_every_order(Body body) {
-    for (const Config& config : all_orders()) {
+#ifdef LLMGEN_HARDWARE  // has its own order
+    const std::vector<Config> orders(1);
+#else
+    const std::vector<Config> orders = all_orders();
+#endif
+    for (const Config& config : orders) {
         SCOPED_TRACE(name_of(config));
         Setting setting(config);
         body();

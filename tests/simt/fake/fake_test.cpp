@@ -1,0 +1,210 @@
+// The fake runtime's self-test: each of its detectors finds the mistake planted for it, and what is right
+// passes at every moment.
+#include "simt/fake/fake_cuda.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "common/device.h"
+#include "ops/cuda/cuda_ops.h"
+
+namespace llmgen::simt {
+namespace {
+
+using testing::HasSubstr;
+
+void double_kernel(float* values, int n) {
+    const int i = int(blockIdx.x * blockDim.x + threadIdx.x);
+    if (i < n) values[i] *= 2;
+}
+void launch_double(float* values, int n, cudaStream_t stream) {
+    kernels::launch("double", double_kernel, {unsigned(n + 31) / 32, 1, 1, 32, 0}, kernels::Dependent::no,
+                    stream, values, n);
+}
+
+class FakeCudaTest : public testing::TestWithParam<Moment> {
+protected:
+    void SetUp() override {
+        FakeCard card;
+        card.moment = GetParam();
+        FakeCuda::get().reset(card);
+        cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
+        cudaStreamCreateWithFlags(&other_, cudaStreamNonBlocking);
+        cudaHostAlloc(reinterpret_cast<void**>(&host_), kBytes, cudaHostAllocDefault);
+        cudaMalloc(reinterpret_cast<void**>(&device_), kBytes);
+        cudaEventCreateWithFlags(&event_, cudaEventDisableTiming);
+        fill(1);
+    }
+    void TearDown() override {
+        cudaStreamDestroy(stream_);
+        cudaStreamDestroy(other_);
+        cudaFree(device_);
+        cudaFreeHost(host_);
+        cudaEventDestroy(event_);
+        EXPECT_EQ(FakeCuda::get().n_device_allocations() + FakeCuda::get().n_pinned_allocations(), 0u);
+    }
+    void fill(float value) { std::fill_n(host_, kValues, value); }
+    void upload(cudaStream_t stream) {
+        EXPECT_EQ(cudaMemcpyAsync(device_, host_, kBytes, cudaMemcpyHostToDevice, stream), cudaSuccess);
+    }
+    void download(cudaStream_t stream) {
+        EXPECT_EQ(cudaMemcpyAsync(host_, device_, kBytes, cudaMemcpyDeviceToHost, stream), cudaSuccess);
+    }
+    static constexpr int kValues = 100;
+    static constexpr std::size_t kBytes = kValues * sizeof(float);
+    cudaStream_t stream_ = nullptr, other_ = nullptr;
+    cudaEvent_t event_ = nullptr;
+    float *host_ = nullptr, *device_ = nullptr;
+};
+
+TEST_P(FakeCudaTest, WorkOfAStreamHappensInOrder) {
+    upload(stream_);
+    launch_double(device_, kValues, stream_);
+    launch_double(device_, kValues, stream_);
+    download(stream_);
+    EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+    for (int i = 0; i < kValues; ++i) ASSERT_EQ(host_[i], 4.0f) << i;
+}
+
+TEST_P(FakeCudaTest, AnEventOrdersTwoStreams) {
+    upload(other_);
+    cudaEventRecord(event_, other_);
+    cudaStreamWaitEvent(stream_, event_, 0);
+    launch_double(device_, kValues, stream_);
+    download(stream_);
+    EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+    EXPECT_EQ(host_[kValues - 1], 2.0f);
+}
+
+TEST_P(FakeCudaTest, AGraphRunsAsOftenAsItIsLaunchedAndSeesWhatIsThereThen) {
+    upload(stream_);
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t exec = nullptr;
+    EXPECT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    launch_double(device_, kValues, stream_);
+    EXPECT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
+    EXPECT_EQ(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
+    cudaGraphDestroy(graph);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(cudaGraphLaunch(exec, stream_), cudaSuccess);
+    cudaGraphExecDestroy(exec);
+    download(stream_);
+    cudaStreamSynchronize(stream_);
+    EXPECT_EQ(host_[0], 8.0f);  // the capture itself ran nothing
+}
+
+TEST_P(FakeCudaTest, ACaptureIsSpoiledByWhatItForbids) {
+    cudaGraph_t graph = nullptr;
+    cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal);
+    void* memory = nullptr;
+    EXPECT_EQ(cudaMalloc(&memory, 16), cudaErrorStreamCaptureUnsupported);
+    EXPECT_EQ(cudaStreamEndCapture(stream_, &graph), cudaErrorStreamCaptureInvalidated);
+    EXPECT_EQ(graph, nullptr);
+    cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal);
+    EXPECT_EQ(cudaStreamSynchronize(stream_), cudaErrorStreamCaptureUnsupported);
+    EXPECT_EQ(cudaStreamEndCapture(stream_, &graph), cudaErrorStreamCaptureInvalidated);
+    EXPECT_EQ(cudaGetLastError(), cudaErrorStreamCaptureInvalidated);
+    EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
+TEST_P(FakeCudaTest, MemoryEndsWhereTheCardDoes) {
+    void* memory = nullptr;
+    EXPECT_EQ(cudaMalloc(&memory, FakeCuda::get().card.memory), cudaErrorMemoryAllocation);
+    EXPECT_EQ(memory, nullptr);
+    std::size_t free = 0, total = 0;
+    cudaMemGetInfo(&free, &total);
+    EXPECT_EQ(total - free, kBytes);
+    EXPECT_EQ(cudaGetLastError(), cudaErrorMemoryAllocation);
+}
+
+TEST_P(FakeCudaTest, CopiesWantLiveDeviceMemoryAndPinnedMemory) {
+    std::vector<float> ordinary(kValues);
+    EXPECT_THROW(cudaMemcpyAsync(device_, ordinary.data(), kBytes, cudaMemcpyHostToDevice, stream_), Fault);
+    EXPECT_THROW(cudaMemcpyAsync(device_, host_, kBytes + 4, cudaMemcpyHostToDevice, stream_), Fault);
+    EXPECT_THROW(cudaMemcpyAsync(host_, host_, kBytes, cudaMemcpyDeviceToHost, stream_), Fault);
+}
+
+INSTANTIATE_TEST_SUITE_P(Moments,
+                         FakeCudaTest,
+                         testing::Values(Moment::latest, Moment::at_once, Moment::random),
+                         [](const auto& info) {
+                             return info.param == Moment::latest    ? "latest"
+                                    : info.param == Moment::at_once ? "at_once"
+                                                                    : "random";
+                         });
+
+// --- mistakes that only lateness shows
+
+class LateCudaTest : public FakeCudaTest {};
+INSTANTIATE_TEST_SUITE_P(Moments, LateCudaTest, testing::Values(Moment::latest));
+
+TEST_P(LateCudaTest, AResultReadBeforeTheWaitIsPoison) {
+    upload(stream_);
+    download(stream_);
+    EXPECT_TRUE(std::isnan(host_[0]));
+    cudaStreamSynchronize(stream_);
+}
+
+TEST_P(LateCudaTest, ASourceReusedBeforeTheCopyReadItIsSeenInTheResult) {
+    upload(stream_);
+    fill(7);
+    download(stream_);
+    cudaStreamSynchronize(stream_);
+    EXPECT_EQ(host_[0], 7.0f);
+}
+
+TEST_P(LateCudaTest, TwoStreamsWithoutAnEventAreNotOrdered) {
+    upload(other_);
+    launch_double(device_, kValues, stream_);
+    download(stream_);
+    cudaStreamSynchronize(stream_);
+    EXPECT_TRUE(std::isnan(host_[0]));  // doubled before anything was there
+}
+
+TEST_P(LateCudaTest, PinnedMemoryFreedUnderACopyIsAFault) {
+    void* pinned = nullptr;
+    cudaHostAlloc(&pinned, kBytes, cudaHostAllocDefault);
+    cudaMemcpyAsync(device_, pinned, kBytes, cudaMemcpyHostToDevice, stream_);
+    EXPECT_THROW(cudaFreeHost(pinned), Fault);
+    cudaStreamSynchronize(stream_);
+    EXPECT_EQ(cudaFreeHost(pinned), cudaSuccess);
+}
+
+TEST_P(LateCudaTest, AKernelsFaultIsThrownWhereSomebodyWaits) {
+    kernels::launch(
+        "misaligned", +[](char* p) { kernels::load16(p + 4); }, {1, 1, 1, 32, 0}, kernels::Dependent::no,
+        stream_, reinterpret_cast<char*>(device_));
+    EXPECT_THROW(cudaStreamSynchronize(stream_), Fault);
+    EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+}
+
+// --- what the backend says of cards that can't be used
+
+std::string reason_with(const std::function<void(FakeCuda&)>& prepare) {
+    FakeCuda& cuda = FakeCuda::get();
+    cuda.reset();
+    prepare(cuda);
+    std::string reason = cuda_unavailable_reason();
+    cuda.reset();
+    EXPECT_EQ(cuda.n_streams() + cuda.n_device_allocations() + cuda.n_pinned_allocations(), 0u);
+    return reason;
+}
+
+TEST(EmulatedDiscovery, SaysInOneLineWhatIsMissing) {
+    EXPECT_EQ(reason_with([](FakeCuda&) {}), "");
+    EXPECT_THAT(reason_with([](FakeCuda& c) { c.card.driver_version = 0; }), HasSubstr("no NVIDIA driver"));
+    EXPECT_THAT(reason_with([](FakeCuda& c) { c.card.driver_version = 12020; }),
+                HasSubstr("driver is too old: it knows CUDA 12.2"));
+    EXPECT_THAT(reason_with([](FakeCuda& c) { c.card.n_devices = 0; }), HasSubstr("no NVIDIA GPU found"));
+    EXPECT_THAT(reason_with([](FakeCuda& c) { c.fail_call("launch", cudaErrorNoKernelImageForDevice); }),
+                HasSubstr("no kernels for this card: it is sm_90"));
+    EXPECT_THAT(reason_with([](FakeCuda& c) { c.fail_call("cudaSetDevice", cudaErrorDevicesUnavailable); }),
+                HasSubstr("busy"));
+    EXPECT_THAT(reason_with([](FakeCuda& c) { c.card.memory = 512; }), HasSubstr("out of GPU memory"));
+    EXPECT_THAT(reason_with([](FakeCuda& c) { c.card.compute_mode = cudaComputeModeProhibited; }),
+                HasSubstr("Prohibited"));
+}
+
+}  // namespace
+}  // namespace llmgen::simt
