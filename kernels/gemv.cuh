@@ -1,7 +1,8 @@
 // y = W x for 1 to 8 rows x: what decode spends its time on. W is read once, as fast as memory gives it.
 //
-//   a warp owns two output rows: o and o + 1, or for SwiGLU the gate's row o and the up projection's row o
-//   lane l reads 16 bytes at column step · (32 · kPerVec) + l · kPerVec of both rows, kUnroll steps in flight
+//   a warp owns two output rows: o and o + 1; for SwiGLU the gate's row o and the up projection's row o; for
+//   q, k and v the two channels that rotate together lane l reads 16 bytes at column step · (32 · kPerVec) +
+//   l · kPerVec of both rows, kUnroll steps in flight
 //
 // Bytes in flight: 2 rows x kUnroll x 16 B = 128 B a thread, 4 KiB a warp, 32 KiB for one block of 8 warps;
 // the 29 KiB per SM that an H200 needs (NOTES.md) are there with a single resident block. A slot's next load
@@ -19,6 +20,7 @@
 #include "common/reduce.h"
 #include "common/vector.h"
 #include "kernels.h"
+#include "rope.cuh"
 
 namespace llmgen::kernels {
 
@@ -26,15 +28,28 @@ inline constexpr int kGemvWarps = 8;
 inline constexpr int kGemvThreads = kGemvWarps * kWarp;
 inline constexpr int kGemvUnroll = 4;
 
-enum class GemvEnd { store, add, swiglu, argmax };
+enum class GemvEnd { store, add, swiglu, argmax, qkv };
 
-/// The second row of the pair that begins at row `first`; may lie past the end.
+/// The two output rows of a warp; the second may lie past the end.
+struct RowPair {
+    int first, second;
+};
 template <GemvEnd kEnd>
-__device__ __forceinline__ int second_row(const Gemv& p, int first) {
-    return kEnd == GemvEnd::swiglu ? first + p.out / 2 : first + 1;
+__host__ __device__ inline int count_pairs(const Gemv& p) {
+    return kEnd == GemvEnd::swiglu ? p.out / 2 : (p.out + 1) / 2;
+}
+template <GemvEnd kEnd>
+__device__ __forceinline__ RowPair rows_of_pair(const Gemv& p, int pair) {
+    if constexpr (kEnd == GemvEnd::swiglu) return {pair, pair + p.out / 2};
+    if constexpr (kEnd == GemvEnd::qkv) {
+        const int per_head = p.rope.head_dim / 2, h = pair / per_head, d = pair % per_head;
+        const int half = h < p.rope.n_heads + p.rope.n_kv_heads ? p.rope.rotary_dim / 2 : 0;
+        if (d < half) return {h * p.rope.head_dim + d, h * p.rope.head_dim + d + half};
+    }
+    return {2 * pair, 2 * pair + 1};
 }
 
-/// Puts the normalised rows into shared memory, [n_tokens, in], rounded as rmsnorm() rounds them.
+/// Puts the normalised rows into shared memory, [n_tokens, in], the same bits as rmsnorm() makes.
 template <typename Act, int kTokens>
 __device__ void normalise_rows(const Gemv& p, Act* rows) {
     SHARED_ARRAY(float, partial, kTokens* kGemvWarps);
@@ -49,8 +64,7 @@ __device__ void normalise_rows(const Gemv& p, Act* rows) {
     sync_block();
     for (int t = 0; t < p.n_tokens; ++t) {
         const float* x = static_cast<const float*>(p.x) + t * p.x_stride;
-        float sum = 0;
-        for (int w = 0; w < kGemvWarps; ++w) sum += partial[t * kGemvWarps + w];
+        const float sum = warp_sum(lane < kGemvWarps ? partial[t * kGemvWarps + lane] : 0.0f);
         const float scale = rsqrt_f32(sum / float(p.in) + p.eps);
         for (int d = int(threadIdx.x); d < p.in; d += kGemvThreads)
             rows[t * p.in + d] = from_f32<Act>(as_f32(from_f32<Act>(x[d] * scale)) * p.norm_weight[d]);
@@ -58,15 +72,61 @@ __device__ void normalise_rows(const Gemv& p, Act* rows) {
     sync_block();
 }
 
+/// One token's pair of q, k or v: rotated and put where it belongs. Heads that are normalised first wait in
+/// qkv until the last of their blocks has come.
+template <typename Act>
+__device__ __forceinline__ void write_qkv(const RopeStore& p, int t, RowPair rows, float a, float b) {
+    const int h = rows.first / p.head_dim, d0 = rows.first % p.head_dim, d1 = rows.second % p.head_dim;
+    const HeadKind kind = kind_of(p, h);
+    if (norm_of(p, kind) != nullptr) {
+        float* row = p.qkv + t * p.qkv_stride;
+        row[rows.first] = a;
+        row[rows.second] = b;
+        return;
+    }
+    const int half = p.rotary_dim / 2;
+    if (kind != HeadKind::v && d0 < half) {
+        const float* cos_sin = p.cos_sin + std::size_t(t) * std::size_t(p.rotary_dim);
+        const float c = cos_sin[d0], s = cos_sin[half + d0], low = a;
+        a = rotated_low(low, b, c, s);
+        b = rotated_high(low, b, c, s);
+    }
+    write_channel<Act>(p, t, h, d0, a);
+    write_channel<Act>(p, t, h, d1, b);
+}
+
+/// The last block of a head to come here normalises the head, rotates it and puts it where it belongs.
+template <typename Act>
+__device__ void finish_head(const Gemv& p) {
+    SHARED_ARRAY(float, heads, kGemvWarps* kMaxHeadDim);
+    SHARED_ARRAY(int, is_last, 1);
+    if (p.arrivals == nullptr) return;                    // no norms; blocks may span heads
+    const int blocks = p.rope.head_dim / 2 / kGemvWarps;  // of a head
+    const int h = int(blockIdx.x) / blocks, warp = int(threadIdx.x) / kWarp;
+    if (norm_of(p.rope, kind_of(p.rope, h)) == nullptr) return;
+    sync_block();
+    if (threadIdx.x == 0) {
+        fence_grid();
+        is_last[0] = atomic_add(&p.arrivals[h], 1) == blocks - 1;
+        if (is_last[0]) p.arrivals[h] = 0;
+        fence_grid();
+    }
+    sync_block();
+    if (!is_last[0] || warp >= p.n_tokens) return;
+    norm_rope_store_head<Act>(p.rope, warp, h, heads + warp * kMaxHeadDim);
+}
+
 template <GemvEnd kEnd, typename Act>
-__device__ __forceinline__ void write_pair(const Gemv& p, int t, int first, float a, float b) {
-    const int second = second_row<kEnd>(p, first);
+__device__ __forceinline__ void write_pair(const Gemv& p, int t, RowPair rows, float a, float b) {
+    const auto [first, second] = rows;
     if (p.bias != nullptr) {
         a += p.bias[first];
         if (second < p.out) b += p.bias[second];
     }
     const std::int64_t base = t * p.y_stride + first;
-    if constexpr (kEnd == GemvEnd::swiglu) {
+    if constexpr (kEnd == GemvEnd::qkv) {
+        write_qkv<Act>(p.rope, t, rows, a, b);
+    } else if constexpr (kEnd == GemvEnd::swiglu) {
         static_cast<Act*>(p.y)[base] = from_f32<Act>(silu(a) * b);
     } else if constexpr (kEnd == GemvEnd::add) {
         static_cast<float*>(p.y)[base] += a;
@@ -93,11 +153,10 @@ __global__ void __launch_bounds__(kGemvThreads, kTokens == 8 ? 1 : 2) gemv_kerne
     constexpr int kVec = kPerVec<W>, kStep = kWarp * kVec;
     SHARED_DYNAMIC(Act, rows);
     const int lane = int(threadIdx.x) % kWarp, warp = int(threadIdx.x) / kWarp;
-    const int n_pairs = kEnd == GemvEnd::swiglu ? p.out / 2 : (p.out + 1) / 2;
-    const int pair = int(blockIdx.x) * kGemvWarps + warp;
+    const int n_pairs = count_pairs<kEnd>(p), pair = int(blockIdx.x) * kGemvWarps + warp;
     // Warps past the end take part in barriers; their rows are read as the last pair's and not written.
-    const int first = (pair < n_pairs ? pair : n_pairs - 1) * (kEnd == GemvEnd::swiglu ? 1 : 2);
-    const int second = second_row<kEnd>(p, first) < p.out ? second_row<kEnd>(p, first) : first;
+    const RowPair own = rows_of_pair<kEnd>(p, pair < n_pairs ? pair : n_pairs - 1);
+    const int first = own.first, second = own.second < p.out ? own.second : first;
     const W* w0 = static_cast<const W*>(p.weight) + std::size_t(first) * std::size_t(p.in);
     const W* w1 = static_cast<const W*>(p.weight) + std::size_t(second) * std::size_t(p.in);
 
@@ -149,20 +208,20 @@ __global__ void __launch_bounds__(kGemvThreads, kTokens == 8 ? 1 : 2) gemv_kerne
             mine[1] = s1;
         }
     }
-    if (pair < n_pairs && lane < p.n_tokens) write_pair<kEnd, Act>(p, lane, first, mine[0], mine[1]);
+    if (pair < n_pairs && lane < p.n_tokens) write_pair<kEnd, Act>(p, lane, own, mine[0], mine[1]);
+    if constexpr (kEnd == GemvEnd::qkv) finish_head<Act>(p);
 }
 
 /// For rows that 16-byte loads can't walk: a lane takes every 32nd element.
 template <GemvEnd kEnd, typename W, typename Act>
 __global__ void __launch_bounds__(kGemvThreads) gemv_odd_kernel(Gemv p) {
     const int lane = int(threadIdx.x) % kWarp, warp = int(threadIdx.x) / kWarp;
-    const int n_pairs = kEnd == GemvEnd::swiglu ? p.out / 2 : (p.out + 1) / 2;
     const int pair = int(blockIdx.x) * kGemvWarps + warp;
     grid_dependency_wait();
     grid_dependency_trigger();
-    if (pair >= n_pairs) return;
-    const int first = pair * (kEnd == GemvEnd::swiglu ? 1 : 2);
-    const int second = second_row<kEnd>(p, first) < p.out ? second_row<kEnd>(p, first) : first;
+    if (pair >= count_pairs<kEnd>(p)) return;
+    const RowPair own = rows_of_pair<kEnd>(p, pair);
+    const int first = own.first, second = own.second < p.out ? own.second : first;
     const W* w0 = static_cast<const W*>(p.weight) + std::size_t(first) * std::size_t(p.in);
     const W* w1 = static_cast<const W*>(p.weight) + std::size_t(second) * std::size_t(p.in);
     for (int t = 0; t < p.n_tokens; ++t) {
@@ -175,7 +234,7 @@ __global__ void __launch_bounds__(kGemvThreads) gemv_odd_kernel(Gemv p) {
         }
         s0 = warp_sum(s0);
         s1 = warp_sum(s1);
-        if (lane == 0) write_pair<kEnd, Act>(p, t, first, s0, s1);
+        if (lane == 0) write_pair<kEnd, Act>(p, t, own, s0, s1);
     }
 }
 
@@ -191,16 +250,18 @@ void launch_gemv_tokens(
 
 template <GemvEnd kEnd, typename W, typename Act>
 void launch_gemv(const Gemv& p, Dependent dependent, Stream stream, const char* name) {
-    const int n_pairs = kEnd == GemvEnd::swiglu ? p.out / 2 : (p.out + 1) / 2;
+    const int n_pairs = count_pairs<kEnd>(p);
     Shape shape{unsigned((n_pairs + kGemvWarps - 1) / kGemvWarps), 1, 1, kGemvThreads, 0};
     if (p.norm_weight != nullptr) {
         shape.dynamic_shared = std::size_t(p.n_tokens) * std::size_t(p.in) * sizeof(Act);
         return launch_gemv_tokens<kEnd, W, Act, true>(p, shape, dependent, stream, name);
     }
-    const bool vectors = p.in % kPerVec<W> == 0 && p.x_stride * std::int64_t(sizeof(Act)) % 16 == 0 &&
-                         reinterpret_cast<std::uintptr_t>(p.x) % 16 == 0;
-    if (!vectors) return launch(name, gemv_odd_kernel<kEnd, W, Act>, shape, dependent, stream, p);
-    launch_gemv_tokens<kEnd, W, Act, false>(p, shape, dependent, stream, name);
+    if constexpr (kEnd != GemvEnd::qkv) {  // that always has the norm
+        const bool vectors = p.in % kPerVec<W> == 0 && p.x_stride * std::int64_t(sizeof(Act)) % 16 == 0 &&
+                             reinterpret_cast<std::uintptr_t>(p.x) % 16 == 0;
+        if (!vectors) return launch(name, gemv_odd_kernel<kEnd, W, Act>, shape, dependent, stream, p);
+        launch_gemv_tokens<kEnd, W, Act, false>(p, shape, dependent, stream, name);
+    }
 }
 
 /// bf16 activations go with bf16 weights; f32 activations with any.

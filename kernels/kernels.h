@@ -72,6 +72,21 @@ void swiglu(void* out,
 void copy_pages(
     void* const* pools, int n_pools, std::size_t page_bytes, const int* src, const int* dst, int n, Stream);
 
+/// Where queries go, rotated, and where keys and values are stored.
+struct RopeStore {
+    float* qkv;  // [n_tokens, (n_heads + 2 n_kv_heads) head_dim]: q is rotated in place
+    std::int64_t qkv_stride;
+    void* k;  // [n_pages, n_kv_heads, 16, head_dim]
+    void* v;
+    DType kv_type;
+    const float* cos_sin;           // [n_tokens, 2, rotary_dim / 2]
+    const int* slots;               // [n_tokens] page * 16 + row
+    const float* q_norm = nullptr;  // [head_dim] or null
+    const float* k_norm = nullptr;
+    float eps = 0;
+    int n_tokens, n_heads, n_kv_heads, head_dim, rotary_dim;
+};
+
 // --- matrix times a few rows
 
 inline constexpr int kMaxGemvTokens = 8;
@@ -93,7 +108,9 @@ struct Gemv {
     void* y;  // store: f32 | act, add: f32, swiglu: act, argmax: f32 or null
     DType y_type;
     std::int64_t y_stride;
-    Best* best = nullptr;  // [n_tokens], argmax only
+    Best* best = nullptr;     // [n_tokens], argmax only
+    RopeStore rope{};         // qkv only
+    int* arrivals = nullptr;  // qkv with norms of heads only: [n_heads + n_kv_heads], zero before and after
 };
 /// Whether gemv can take the norm's work along: the normalised rows must fit into shared memory.
 bool gemv_fuses_norm(int n_tokens, int in, DType act_type, DType weight_type);
@@ -105,6 +122,11 @@ void gemv_add(const Gemv&, Dependent, Stream);
 void gemv_argmax(const Gemv&, Dependent, Stream);
 /// y [n_tokens, out / 2] = silu(g) · u, (g, u) the halves of W x + bias
 void gemv_swiglu(const Gemv&, Dependent, Stream);
+/// W x + bias, and at once what qk_norm_rope_store_kv() does with it, bit for bit; `y` is not used. The norm
+/// of x must be fused in.
+void gemv_qkv(const Gemv&, Dependent, Stream);
+/// Whether gemv_qkv can take this shape, where gemv_fuses_norm says yes.
+bool gemv_takes_qkv(int head_dim, int rotary_dim, bool norms);
 
 // --- positions, keys and values
 
@@ -117,19 +139,6 @@ void rope_angles(float* cos_sin,
                  int half,
                  Stream);
 
-struct RopeStore {
-    float* qkv;  // [n_tokens, (n_heads + 2 n_kv_heads) head_dim]: q is rotated in place
-    std::int64_t qkv_stride;
-    void* k;  // [n_pages, n_kv_heads, 16, head_dim]
-    void* v;
-    DType kv_type;
-    const float* cos_sin;           // [n_tokens, 2, rotary_dim / 2]
-    const int* slots;               // [n_tokens] page * 16 + row
-    const float* q_norm = nullptr;  // [head_dim] or null
-    const float* k_norm = nullptr;
-    float eps = 0;
-    int n_tokens, n_heads, n_kv_heads, head_dim, rotary_dim;
-};
 /// head_dim up to 256
 void qk_norm_rope_store_kv(const RopeStore&, Dependent, Stream);
 
@@ -149,13 +158,15 @@ void take_best(int* ids, Best* best, int n_rows, Stream);
 void argmax(Best* best, const float* logits, std::int64_t stride, int n_rows, int vocab, Stream);
 
 struct SampleRow {
+    int row;                    // of the logits
     float inverse_temperature;  // float(1 / temperature); 0: greedy
     int top_k;                  // 0: off
     double top_p, min_p;        // 1, 0: off
-    float repetition;           // 1: off
-    double presence, frequency;
-    std::uint64_t seed, step;  // of the random numbers
-    int* counts;  // [vocab] or null: 0 = never seen, 1 = in the prompt only, 1 + n = n times in the answer
+    std::uint64_t seed, step;   // of the random numbers
+    float repetition;           // of every id in penalty_ids; 1: off
+    const int* penalty_ids;     // [n_penalties] ids of prompt and answer, each once
+    const float* penalties;     // what is subtracted of each after `repetition`
+    int n_penalties;
     const int* bias_ids;  // [n_bias], each id once
     const float* biases;
     int n_bias;
@@ -164,8 +175,7 @@ struct Sampled {
     int id;             // -1: the logits aren't finite
     float probability;  // after all transforms; 1 where greedy
 };
-/// Overwrites the logits with what bias and penalties make of them, and counts the chosen id where there are
-/// counts.
+/// Overwrites the logits with what bias and penalties make of them.
 void sample(
     Sampled* out, float* logits, std::int64_t stride, const SampleRow* rows, int n_rows, int vocab, Stream);
 

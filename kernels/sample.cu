@@ -107,16 +107,19 @@ __device__ __forceinline__ bool adjust(
     for (int i = int(threadIdx.x); i < row.n_bias; i += kChoiceThreads)
         logits[row.bias_ids[i]] = add_rn(logits[row.bias_ids[i]], row.biases[i]);
     sync_block();
+    for (int i = int(threadIdx.x); i < row.n_penalties; i += kChoiceThreads) {
+        float l = logits[row.penalty_ids[i]];
+        l = l > 0 ? l / row.repetition : mul_rn(l, row.repetition);
+        logits[row.penalty_ids[i]] = sub_rn(l, row.penalties[i]);
+    }
+    if (row.n_bias == 0 && row.n_penalties == 0) {
+        *best = raw;
+        return true;
+    }
+    sync_block();
     Best after = 0;
     for (int i = int(threadIdx.x); i < vocab; i += kChoiceThreads) {
-        float l = logits[i];
-        const int count = row.counts == nullptr ? 0 : row.counts[i];
-        if (count > 0) {
-            l = l > 0 ? l / row.repetition : mul_rn(l, row.repetition);
-            if (count > 1) l = sub_rn(l, float(row.presence + row.frequency * (count - 1)));
-            logits[i] = l;
-        }
-        const Best mine = best_of(l, i);
+        const Best mine = best_of(logits[i], i);
         after = mine > after ? mine : after;
     }
     *best = block_best(after, slots);
@@ -168,16 +171,13 @@ __global__ void __launch_bounds__(kChoiceThreads, 2)
     SHARED_ARRAY(Mass, found, 2);
     SHARED_ARRAY(Mass, slots, kChoiceWarps);
     const SampleRow& row = rows[blockIdx.x];
-    float* own = logits + std::int64_t(blockIdx.x) * stride;
+    float* own = logits + row.row * stride;
     Best best = 0;
     Sampled result{-1, 0};
     if (adjust(own, row, vocab, &best, slots))
         result = row.inverse_temperature == 0 ? Sampled{best_id(best), 1.0f}
                                               : draw(own, best, row, vocab, Scratch{bins, found, slots});
-    if (threadIdx.x != 0) return;
-    out[blockIdx.x] = result;
-    if (row.counts != nullptr && result.id >= 0)
-        row.counts[result.id] = (row.counts[result.id] > 0 ? row.counts[result.id] : 1) + 1;
+    if (threadIdx.x == 0) out[blockIdx.x] = result;
 }
 
 }  // namespace

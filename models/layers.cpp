@@ -110,24 +110,23 @@ void Decoder::attention(const Activations& a, const Layer& layer, const Batch& b
     const Attention& w = layer.attention;
     const float eps = float(config_.rms_norm_eps);
     const Tensor q = a.qkv.columns(0, w.shape.q_width());
-    op_.rmsnorm(a.h, a.x, layer.attention_norm, eps);
-    op_.linear(a.qkv, a.h, w.qkv);
-    op_.qk_norm_rope_store_kv(a.qkv, w.kv, a.cos_sin, w.q_norm, w.k_norm, eps, batch, w.shape);
+    op_.norm_qkv_rope_store(a.qkv, {a.h, a.x, layer.attention_norm, eps}, w.qkv, w.kv, a.cos_sin, w.q_norm,
+                            w.k_norm, batch, w.shape);
     op_.attention(a.attn, q, w.kv, batch, w.shape);
     op_.linear_add(a.x, a.attn, w.output);
 }
 
 void Decoder::mlp(const Activations& a, const Layer& layer) {
-    op_.rmsnorm(a.h, a.x, layer.mlp_norm, float(config_.rms_norm_eps));
-    op_.linear_swiglu(a.mlp, a.h, layer.mlp.gate_up);
+    op_.norm_linear_swiglu(a.mlp, {a.h, a.x, layer.mlp_norm, float(config_.rms_norm_eps)}, layer.mlp.gate_up);
     op_.linear_add(a.x, a.mlp, layer.mlp.down);
 }
 
 Tensor Decoder::logits(const Activations& a, const Batch& batch) {
-    if (a.logits.dim(0) == 0) return a.logits;  // a chunk of a prompt that isn't the last
-    op_.gather_rows(a.last, a.x, batch.logit_rows);
-    op_.rmsnorm(a.last_h, a.last, final_norm_, float(config_.rms_norm_eps));
-    op_.linear(a.logits, a.last_h, lm_head_);
+    if (a.logits.dim(0) == 0) return a.logits;       // a chunk of a prompt that isn't the last
+    const bool all = a.logits.dim(0) == a.x.dim(0);  // each row of x once: nothing to gather
+    if (!all) op_.gather_rows(a.last, a.x, batch.logit_rows);
+    op_.norm_head(a.logits, batch.greedy_ids,
+                  {a.last_h, all ? a.x : a.last, final_norm_, float(config_.rms_norm_eps)}, lm_head_);
     return a.logits;
 }
 

@@ -74,6 +74,12 @@ __device__ __forceinline__ Vec16 load16_stream(const void* p) {
                  : "l"(p));
     return v;
 }
+/// Past L1: for what other blocks of the same launch may have written.
+__device__ __forceinline__ float load_l2(const float* p) {
+    float value;
+    asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(value) : "l"(p) : "memory");
+    return value;
+}
 __device__ __forceinline__ void store16(void* p, Vec16 value) { *static_cast<Vec16*>(p) = value; }
 __device__ __forceinline__ void store8(void* p, Vec8 value) { *static_cast<Vec8*>(p) = value; }
 /// Keeps the compiler from sinking a load past this point.

@@ -62,14 +62,29 @@ void Answer::take_prompt_logits(int position, std::span<const float> logits) {
         result.prompt_top_logprobs[std::size_t(position)] = top_logprobs(logits, terms.logprobs);
 }
 
-void Answer::take_logits(std::span<float> logits, Clock::time_point now) {
-    if (terms.max_new_tokens == 0) {
+bool Answer::wants_token(Clock::time_point now) {
+    if (terms.max_new_tokens == 0)
         finish(FinishReason::max_new_tokens, now);
-    } else if (int(sequence.tokens.size()) >= terms.context_limit) {
+    else if (int(sequence.tokens.size()) >= terms.context_limit)
         finish(FinishReason::context_full, now);
-    } else {
-        sample(logits, now);
-    }
+    return !ended_;
+}
+
+void Answer::take_logits(std::span<float> logits, Clock::time_point now) {
+    if (wants_token(now)) sample(logits, now);
+}
+
+std::optional<TokenChoice> Answer::choice() {
+    if (terms.logprobs >= 0 || terms.explain || terms.prompt_logprobs) return {};
+    return sampler_.choice(sequence.tokens, sequence.n_prompt);
+}
+
+void Answer::take_choice(int id, Clock::time_point now) {
+    if (!wants_token(now)) return;
+    if (id < 0) return fail_of_logits("non-finite logits", now);
+    take_token(id, now);
+    step_ = {};
+    stop_or_go_on(id, now);
 }
 
 void Answer::sample(std::span<float> logits, Clock::time_point now) {
@@ -79,17 +94,25 @@ void Answer::sample(std::span<float> logits, Clock::time_point now) {
     try {
         pick = sampler_.pick(logits, sequence.tokens, sequence.n_prompt);
     } catch (const Error& error) {
-        return fail(fmt::format("{} at step {}: the weights or the compute type are at fault", error.what(),
-                                result.token_ids.size()),
-                    now);
+        return fail_of_logits(error.what(), now);
     }
-    result.token_ids.push_back(pick.id);
-    sequence.tokens.push_back(pick.id);
-    chunk_.token_ids.push_back(pick.id);
-    result.timing.token_times_s.push_back(since_arrival(now));
+    take_token(pick.id, now);
     if (records) record_choice(raw_, pick, now);
     step_ = {};
     stop_or_go_on(pick.id, now);
+}
+
+void Answer::take_token(int id, Clock::time_point now) {
+    result.token_ids.push_back(id);
+    sequence.tokens.push_back(id);
+    chunk_.token_ids.push_back(id);
+    result.timing.token_times_s.push_back(since_arrival(now));
+}
+
+void Answer::fail_of_logits(const char* what, Clock::time_point now) {
+    fail(fmt::format("{} at step {}: the weights or the compute type are at fault", what,
+                     result.token_ids.size()),
+         now);
 }
 
 void Answer::stop_or_go_on(int id, Clock::time_point now) {

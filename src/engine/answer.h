@@ -51,6 +51,11 @@ struct Answer {
     /// The logits after the last token: samples, where a token is wanted at all.
     void take_logits(std::span<float> logits, Clock::time_point now);
 
+    /// How its next token is to be chosen, where that needs no logits here.
+    std::optional<TokenChoice> choice();
+    /// The token that the backend chose by that; -1: the logits aren't finite.
+    void take_choice(int id, Clock::time_point now);
+
     /// Ends the answer. The record is complete then, but the consumer learns of it by deliver(), so that the
     /// pages are free before it does.
     void finish(FinishReason reason, Clock::time_point now);
@@ -61,7 +66,10 @@ struct Answer {
     void deliver();
 
 private:
+    bool wants_token(Clock::time_point now);  // else it ends here
     void sample(std::span<float> logits, Clock::time_point now);
+    void take_token(int id, Clock::time_point now);
+    void fail_of_logits(const char* what, Clock::time_point now);
     void stop_or_go_on(int id, Clock::time_point now);
     void record_choice(std::span<const float> raw, const Sampler::Pick& pick, Clock::time_point now);
     double since_arrival(Clock::time_point now) const {

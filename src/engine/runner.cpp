@@ -1,6 +1,8 @@
 #include "engine/runner.h"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 
 #include "base/error.h"
 
@@ -8,13 +10,26 @@ namespace llmgen {
 
 static_assert(kTokensPerPage == kPageSize);
 
+namespace {
+
+/// Up to here each number of rows is a step of its own: the kernels for few rows are made for one number.
+constexpr int kExactRows = 8;
+/// The bounds of the context under which decode steps are recorded, the model's own beside them: a launch
+/// made for long contexts is spread wider than short ones need.
+constexpr int kContextBounds[] = {256, 1024};
+
+/// Integers of one index tensor of a recorded step, in 16-byte units.
+std::int64_t section_of(std::int64_t rows) { return (rows + 1 + 3) / 4 * 4; }
+
+}  // namespace
+
 Runner::Runner(Model& model, Ops& ops, const RunnerLimits& limits)
     : model_(model), ops_(ops), limits_(limits) {
     model.reserve(limits.max_tokens, limits.max_seqs, limits.max_logits, limits.max_context);
 
     const AttentionShape shape = model.attention_shape();
     const DType act = activation_type(ops.compute());
-    const std::int64_t pages = limits.n_pages;
+    const std::int64_t pages = limits.n_pages + (ops.records_steps() ? 1 : 0);  // one for rows of padding
     const std::size_t half =
         std::size_t(pages * shape.n_kv_heads * kPageSize * shape.head_dim) * size_of(act);
     kv_ = ops.allocate(half * 2 * std::size_t(model.n_layers()), "keys and values");
@@ -26,6 +41,7 @@ Runner::Runner(Model& model, Ops& ops, const RunnerLimits& limits)
     model.set_kv(std::move(layers));
 
     const std::int64_t max_pages = PagePool::pages_for(limits.max_context);
+    if (ops.records_steps()) decode_room_ = index_buffer(6 * section_of(limits.max_seqs));
     room_.token_ids = index_buffer(limits.max_tokens);
     room_.positions = index_buffer(limits.max_tokens);
     room_.slots = index_buffer(limits.max_tokens);
@@ -33,6 +49,7 @@ Runner::Runner(Model& model, Ops& ops, const RunnerLimits& limits)
     room_.context_len = index_buffer(limits.max_seqs);
     room_.page_table = index_buffer(limits.max_seqs * max_pages);
     room_.logit_rows = index_buffer(limits.max_logits);
+    if (ops.chooses_tokens()) room_.greedy_ids = index_buffer(limits.max_logits);
 }
 
 Tensor Runner::index_buffer(std::int64_t size) {
@@ -80,8 +97,65 @@ void Runner::lay_out(const Plan& plan) {
     }
 }
 
-void Runner::run(const Plan& plan) {
-    lay_out(plan);
+/// Whether every sequence has one new token and wants its logits: of such steps there are few shapes, which
+/// come again and again.
+bool Runner::only_decodes() const {
+    return host_.n_seqs() > 0 && host_.n_tokens() == host_.n_seqs() && host_.n_logits() == host_.n_seqs();
+}
+
+/// Rows that nobody asked for, so that fewer numbers of rows occur: sequences of one token, in a page that no
+/// sequence has.
+void Runner::pad() {
+    const int real = host_.n_seqs();
+    if (real <= kExactRows) return;
+    const int rows = std::min((real + kExactRows - 1) / kExactRows * kExactRows, limits_.max_seqs);
+    for (int i = real; i < rows; ++i) {
+        host_.token_ids.push_back(0);
+        host_.positions.push_back(0);
+        host_.slots.push_back(limits_.n_pages * kPageSize + i - real);
+        host_.logit_rows.push_back(i);
+        host_.first_token.push_back(i + 1);
+        host_.context_len.push_back(1);
+        host_.page_table.push_back(limits_.n_pages);
+        host_.page_table.resize(host_.context_len.size() * std::size_t(host_.max_pages), 0);
+    }
+}
+
+/// Uploads a step that will be recorded: where a tensor lies depends on the number of rows alone.
+Batch Runner::upload_recorded() {
+    const std::int64_t rows = host_.n_seqs(), section = section_of(rows);
+    staging_.assign(std::size_t(6 * section), 0);
+    std::int64_t at = 0;
+    const auto place = [&](const std::vector<int>& values) {
+        std::ranges::copy(values, staging_.begin() + at);
+        const Tensor view(decode_room_.as<int>() + at, DType::i32, {std::int64_t(values.size())});
+        at += section;
+        return view;
+    };
+    Batch batch;
+    batch.token_ids = place(host_.token_ids);
+    batch.positions = place(host_.positions);
+    batch.slots = place(host_.slots);
+    batch.first_token = place(host_.first_token);
+    batch.context_len = place(host_.context_len);
+    batch.logit_rows = place(host_.logit_rows);
+    upload(decode_room_, staging_, {std::int64_t(staging_.size())});
+    const std::int64_t max_pages = PagePool::pages_for(limits_.max_context);
+    batch.page_table = Tensor(room_.page_table.data, DType::i32, {rows, max_pages});
+    ops_.upload(batch.page_table.columns(0, host_.max_pages), host_.page_table.data());
+    return batch;
+}
+
+/// What the launches of a recorded step depend on: the number of rows and the bound of the context.
+std::uint64_t Runner::bound_context() {
+    const int longest = std::ranges::max(host_.context_len);
+    host_.context_bound = limits_.max_context;
+    for (const int bound : kContextBounds)
+        if (longest <= bound) host_.context_bound = std::min(host_.context_bound, bound);
+    return std::uint64_t(host_.n_seqs()) << 32 | std::uint64_t(host_.context_bound);
+}
+
+Batch Runner::upload_batch() {
     Batch batch;
     const std::int64_t n_tokens = host_.n_tokens();
     const std::int64_t n_seqs = host_.n_seqs();
@@ -92,19 +166,51 @@ void Runner::run(const Plan& plan) {
     batch.context_len = upload(room_.context_len, host_.context_len, {n_seqs});
     batch.page_table = upload(room_.page_table, host_.page_table, {n_seqs, host_.max_pages});
     batch.logit_rows = upload(room_.logit_rows, host_.logit_rows, {host_.n_logits()});
-    batch.host = &host_;
+    return batch;
+}
 
-    const Tensor logits = model_.forward(batch);
-    if (logits_.size() < std::size_t(logits.size())) logits_.resize(std::size_t(logits.size()));
-    if (logits.size() > 0)
-        ops_.download(logits_.data(), logits);
-    else
-        ops_.synchronize();
+void Runner::run(const Plan& plan) {
+    lay_out(plan);
+    n_logits_ = host_.n_logits();
+    host_.context_bound = 0;
+    const bool recorded = ops_.records_steps() && only_decodes();
+    if (recorded) pad();
+    Batch batch = recorded ? upload_recorded() : upload_batch();
+    batch.host = &host_;
+    if (chooses()) batch.greedy_ids = room_.greedy_ids.rows(host_.n_logits());
+
+    device_logits_ =
+        recorded ? ops_.step(bound_context(), [&] { return model_.forward(batch); }) : model_.forward(batch);
+    device_ids_ = batch.greedy_ids;
+    have_.assign(std::size_t(host_.n_logits()), 0);
+    if (host_.n_logits() == 0) ops_.synchronize();
 }
 
 std::span<float> Runner::logits(int i) {
-    const std::size_t vocab = std::size_t(model_.vocab_size());
-    return std::span(logits_).subspan(std::size_t(i) * vocab, vocab);
+    const std::size_t vocab = std::size_t(model_.vocab_size()), n = have_.size();
+    if (logits_.size() < n * vocab) logits_.resize(n * vocab);
+    const std::span<float> row = std::span(logits_).subspan(std::size_t(i) * vocab, vocab);
+    if (!have_[std::size_t(i)]) ops_.download(row.data(), device_logits_.rows(i, 1));
+    have_[std::size_t(i)] = 1;
+    return row;
+}
+
+// Greedy's choice was made along with the logits; the others take another launch.
+void Runner::choose(std::span<int> ids, std::span<const TokenChoice> rows) {
+    const auto is_plain = [](const TokenChoice& c) {
+        return c.inverse_temperature == 0 && c.biases.empty() && c.penalties.empty();
+    };
+    if (std::ranges::any_of(rows, is_plain)) {
+        greedy_ids_.resize(have_.size());
+        ops_.download(greedy_ids_.data(), device_ids_);
+    }
+    rest_.clear();
+    std::ranges::copy_if(rows, std::back_inserter(rest_), std::not_fn(is_plain));
+    rest_ids_.resize(rest_.size());
+    if (!rest_.empty()) ops_.choose(rest_ids_, device_logits_, rest_);
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < rows.size(); ++i)
+        ids[i] = is_plain(rows[i]) ? greedy_ids_[std::size_t(rows[i].row)] : rest_ids_[next++];
 }
 
 }  // namespace llmgen

@@ -1,5 +1,5 @@
-// Runs one step's rows on the device: lays the batch out, uploads it, calls the model, brings the logits
-// back.
+// Runs one step's rows on the device: lays the batch out, uploads it, calls the model, brings back the
+// logits, or, where the device chooses tokens and nobody wants to see logits, the ids alone.
 //
 // Owns the memory that a step needs, all of it allocated once: the pages of keys and values, one buffer
 //   [layer][k | v][page][kv_head][kPageSize][head_dim]
@@ -32,13 +32,25 @@ public:
     /// token where it samples, of all its tokens where the sequence wants them all.
     void run(const Plan& plan);
 
-    /// Logits of the last run, [vocab] f32, in the order of its rows; may be overwritten.
-    int n_logits() const { return host_.n_logits(); }
+    /// Logits of the last run, [vocab] f32, in the order of its rows; may be overwritten. Brought from the
+    /// device when first asked for.
+    int n_logits() const { return n_logits_; }
     std::span<float> logits(int i);
+
+    /// Whether the device can choose tokens, so that logits need not be brought.
+    bool chooses() const { return bool(room_.greedy_ids); }
+    /// The token of each of `rows` of logits, none of which logits() was asked for; -1 where they aren't
+    /// finite.
+    void choose(std::span<int> ids, std::span<const TokenChoice> rows);
     const HostBatch& batch() const { return host_; }
 
 private:
     void lay_out(const Plan& plan);
+    bool only_decodes() const;
+    void pad();
+    std::uint64_t bound_context();
+    Batch upload_recorded();
+    Batch upload_batch();
     Tensor upload(const Tensor& room,
                   const std::vector<int>& values,
                   std::initializer_list<std::int64_t> dims);
@@ -48,10 +60,17 @@ private:
     Ops& ops_;
     RunnerLimits limits_;
     HostBatch host_;
-    Batch room_;  // index tensors of the largest size
+    int n_logits_ = 0;    // of the last run, without padding
+    Batch room_;          // index tensors of the largest size
+    Tensor decode_room_;  // those of a recorded step but the page table, one after the other
+    std::vector<int> staging_;
     std::unique_ptr<Buffer> kv_;
     std::vector<std::unique_ptr<Buffer>> buffers_;
-    std::vector<float> logits_;  // [max_logits, vocab]
+    Tensor device_logits_, device_ids_;  // of the last run
+    std::vector<float> logits_;          // [max_logits, vocab]
+    std::vector<char> have_;             // the rows of it that were brought
+    std::vector<int> greedy_ids_, rest_ids_;
+    std::vector<TokenChoice> rest_;
 };
 
 }  // namespace llmgen

@@ -78,16 +78,44 @@ std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, int n) {
     return top;
 }
 
+void Sampler::count(std::span<const int> tokens, int n_prompt) {
+    for (; n_seen_ < tokens.size(); ++n_seen_) counts_[tokens[n_seen_]] += int(n_seen_) >= n_prompt ? 1 : 0;
+}
+
 void Sampler::penalize(std::span<float> logits, std::span<const int> tokens, int n_prompt) {
     for (const auto& [id, bias] : params_.logit_bias) logits[std::size_t(id)] += float(bias);
     if (!params_.penalizes()) return;
-    for (; n_seen_ < tokens.size(); ++n_seen_) counts_[tokens[n_seen_]] += int(n_seen_) >= n_prompt ? 1 : 0;
+    count(tokens, n_prompt);
     const float repetition = float(params_.repetition_penalty);
     for (const auto& [id, count] : counts_) {
         float& l = logits[std::size_t(id)];
         l = l > 0 ? l / repetition : l * repetition;
-        if (count > 0) l -= float(params_.presence_penalty + params_.frequency_penalty * count);
+        l -= penalty(count);
     }
+}
+
+std::optional<TokenChoice> Sampler::choice(std::span<const int> tokens, int n_prompt) {
+    biases_.clear();
+    for (const auto& [id, bias] : params_.logit_bias) biases_.emplace_back(id, float(bias));
+    std::ranges::sort(biases_);
+    const auto same_id = [](const auto& a, const auto& b) { return a.first == b.first; };
+    if (std::ranges::adjacent_find(biases_, same_id) != biases_.end()) return {};  // sums depend on the order
+    penalties_.clear();
+    if (params_.penalizes()) {
+        count(tokens, n_prompt);
+        for (const auto& [id, count] : counts_) penalties_.emplace_back(id, penalty(count));
+    }
+    TokenChoice choice;
+    if (!params_.greedy()) choice.inverse_temperature = inverse_temperature();
+    choice.top_k = params_.top_k;
+    choice.top_p = params_.top_p;
+    choice.min_p = params_.min_p;
+    choice.seed = params_.seed;
+    choice.step = tokens.size() - std::size_t(n_prompt);
+    choice.biases = biases_;
+    choice.penalties = penalties_;
+    choice.repetition = float(params_.repetition_penalty);
+    return choice;
 }
 
 Sampler::Pick Sampler::pick(std::span<float> logits, std::span<const int> tokens, int n_prompt) {
@@ -141,7 +169,7 @@ std::vector<std::pair<int, double>> Sampler::distribution(std::span<float> logit
 }
 
 double Sampler::transform(std::span<const float> logits, float largest) {
-    const float inverse = float(1 / std::max(params_.temperature, 1e-30));
+    const float inverse = inverse_temperature();
     weights_.resize(logits.size());
     for (std::size_t i = 0; i < logits.size(); ++i)
         weights_[i] = exp_of_negative(logits[i] == largest ? 0.0f : (logits[i] - largest) * inverse);

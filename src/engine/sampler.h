@@ -15,13 +15,16 @@
 // weight ≤ (1 - p) · total / n: all that is no heavier weighs at most (1 - p) together).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "llmgen/llmgen.h"
+#include "ops/ops.h"
 
 namespace llmgen {
 
@@ -62,6 +65,10 @@ public:
     /// is overwritten. Throws Error where they aren't finite.
     Pick pick(std::span<float> logits, std::span<const int> tokens, int n_prompt);
 
+    /// What pick() would do, for a backend that chooses tokens itself (Ops::choose); nothing where only
+    /// pick() can. Points into the sampler; valid until its next call.
+    std::optional<TokenChoice> choice(std::span<const int> tokens, int n_prompt);
+
     /// The tokens that can be drawn with their probabilities, most likely first. Overwrites `logits`.
     std::vector<std::pair<int, double>> distribution(std::span<float> logits,
                                                      std::span<const int> tokens,
@@ -72,12 +79,18 @@ private:
         int id;
         float weight;  // exp((logit - max) / temperature)
     };
+    void count(std::span<const int> tokens, int n_prompt);
+    /// What presence and frequency take off a token that the answer has `count` times.
+    float penalty(int count) const {
+        return count > 0 ? float(params_.presence_penalty + params_.frequency_penalty * count) : 0.0f;
+    }
     void penalize(std::span<float> logits, std::span<const int> tokens, int n_prompt);
     /// Fills weights_ [vocab], and candidates_ where a filter is on; the sum of what can be drawn.
     double transform(std::span<const float> logits, float largest);
     double keep_top_k(std::span<const float> logits);
     double keep_top_p(double total);
     double keep_min_p();
+    float inverse_temperature() const { return float(1 / std::max(params_.temperature, 1e-30)); }
     bool filters() const { return params_.top_k > 0 || params_.top_p < 1 || params_.min_p > 0; }
 
     SamplingParams params_;
@@ -86,6 +99,7 @@ private:
     std::vector<float> weights_;
     std::vector<Candidate> candidates_;
     std::vector<float> scratch_;
+    std::vector<std::pair<int, float>> biases_, penalties_;  // of choice()
 };
 
 }  // namespace llmgen

@@ -78,6 +78,8 @@ void Worker::step() {
 void Worker::take_logits(const std::vector<PlanRow>& rows) {
     int next = 0;  // row of logits
     sampling_.clear();
+    choosing_.clear();
+    choices_.clear();
     for (const PlanRow& row : rows) {
         Answer& answer = answer_of(row);
         const bool samples = row.samples();
@@ -87,7 +89,20 @@ void Worker::take_logits(const std::vector<PlanRow>& rows) {
                 const bool last = samples && p + 1 == row.first + row.n_new;
                 if (!last) ++next;  // the last row serves twice
             }
-        if (samples) sampling_.push_back({&answer, runner_.logits(next++)});
+        if (!samples) continue;
+        if (std::optional<TokenChoice> choice = runner_.chooses() ? answer.choice() : std::nullopt) {
+            choice->row = next++;
+            choosing_.push_back(&answer);
+            choices_.push_back(*choice);
+        } else {
+            sampling_.push_back({&answer, runner_.logits(next++)});
+        }
+    }
+    if (!choices_.empty()) {
+        chosen_.resize(choices_.size());
+        runner_.choose(chosen_, choices_);
+        for (std::size_t i = 0; i < choosing_.size(); ++i)
+            choosing_[i]->take_choice(chosen_[i], Clock::now());
     }
     // Each answer touches only what is its own, so the threads that computed the step share the choosing too:
     // a nucleus over 128k logits takes 1.5 ms, and there may be 64 of them.

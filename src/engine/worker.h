@@ -58,6 +58,9 @@ private:
         std::span<float> logits;
     };
     std::vector<Sampling> sampling_;
+    std::vector<Answer*> choosing_;  // whose tokens the device chooses, and how
+    std::vector<TokenChoice> choices_;
+    std::vector<int> chosen_;
     bool look_for_cancelled_ = false;
 };
 

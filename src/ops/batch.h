@@ -24,6 +24,8 @@ struct HostBatch {
     std::vector<int> page_table;   // [n_seqs, max_pages], unused entries 0
     std::vector<int> logit_rows;   // [n_logits] rows (tokens) whose logits are wanted, ascending
     int max_pages = 0;
+    int context_bound = 0;  // of a step that will be done again (Ops::step): no context_len will exceed it;
+                            // else 0
 
     int n_tokens() const { return int(token_ids.size()); }
     int n_seqs() const { return int(context_len.size()); }
@@ -40,6 +42,7 @@ struct Batch {
     Tensor context_len;  // [n_seqs]
     Tensor page_table;   // [n_seqs, max_pages]
     Tensor logit_rows;   // [n_logits]
+    Tensor greedy_ids;   // [n_logits], written with the logits where the backend chooses tokens; else empty
     const HostBatch* host = nullptr;
 };
 

@@ -19,10 +19,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
+#include "base/error.h"
 #include "base/tensor.h"
 #include "ops/batch.h"
 
@@ -93,6 +96,29 @@ struct AttentionShape {
     int qkv_width() const { return (n_heads + 2 * n_kv_heads) * head_dim; }
 };
 
+/// Rows on their way into a product: rmsnorm(x) with `weight`. `h` is room for it in the activation type, and
+/// holds nothing in particular afterwards.
+struct NormedRows {
+    Tensor h;  // [n_tokens, in] act
+    Tensor x;  // [n_tokens, in] f32
+    const Vector& weight;
+    float eps = 0;
+};
+
+/// How the token of one row of logits is chosen: engine/sampler.h has the formulas and their order.
+struct TokenChoice {
+    int row = 0;                    // of the logits
+    float inverse_temperature = 0;  // 0: greedy
+    int top_k = 0;                  // 0: off
+    double top_p = 1;
+    double min_p = 0;
+    std::uint64_t seed = 0;
+    std::uint64_t step = 0;                            // of the answer: the how manieth random number
+    std::span<const std::pair<int, float>> biases;     // id, what is added; each id once
+    std::span<const std::pair<int, float>> penalties;  // id seen before, what is subtracted; each id once
+    float repetition = 1;                              // of every id in `penalties`, before that
+};
+
 struct DeviceInfo {
     std::string name;         // "cpu", "cuda:0"
     std::string description;  // "AMD EPYC, 2 threads, AVX-512 bf16"
@@ -119,6 +145,17 @@ public:
     /// Device to host; waits for everything before it.
     virtual void download(void* host, Tensor src) = 0;
     virtual void synchronize() = 0;
+
+    /// Enqueues a step: runs `enqueue` and returns what it returns, or does again what it enqueued when the
+    /// key was seen before. So a key stands for all that the launches depend on: the number of rows, every
+    /// shape and address, and the bound of the context (HostBatch). What changes from step to step is read
+    /// from tensors. reserve() forgets all keys.
+    virtual Tensor step(std::uint64_t key, const std::function<Tensor()>& enqueue) {
+        (void)key;
+        return enqueue();
+    }
+    /// Whether keys are remembered, and so few different ones worth rows that nobody needs.
+    virtual bool records_steps() const { return false; }
 
     // --- weights, once per load
     // ----------------------------------------------------------------------------------------------------
@@ -187,6 +224,52 @@ public:
 
     /// out[i] = x[rows[i]].   out [n, hidden] f32;  x [n_tokens, hidden] f32;  rows [n] i32
     virtual void gather_rows(Tensor out, Tensor x, Tensor rows) = 0;
+
+    // --- steps in one. A backend that has no better way inherits the way of single steps, which is also what
+    // the better way is tested against.
+    // ------------------------------------------------------------------------------------------------
+
+    /// linear(out, rmsnorm(x), w)
+    virtual void norm_linear(Tensor out, const NormedRows& in, const Weight& w) {
+        rmsnorm(in.h, in.x, in.weight, in.eps);
+        linear(out, in.h, w);
+    }
+    /// linear_swiglu(out, rmsnorm(x), gate_up)
+    virtual void norm_linear_swiglu(Tensor out, const NormedRows& in, const Weight& gate_up) {
+        rmsnorm(in.h, in.x, in.weight, in.eps);
+        linear_swiglu(out, in.h, gate_up);
+    }
+    /// linear(qkv, rmsnorm(x), w), then qk_norm_rope_store_kv. Of qkv only q need be there afterwards.
+    virtual void norm_qkv_rope_store(Tensor qkv,
+                                     const NormedRows& in,
+                                     const Weight& w,
+                                     const KvCache& kv,
+                                     Tensor cos_sin,
+                                     const Vector& q_norm,
+                                     const Vector& k_norm,
+                                     const Batch& batch,
+                                     const AttentionShape& shape) {
+        norm_linear(qkv, in, w);
+        qk_norm_rope_store_kv(qkv, kv, cos_sin, q_norm, k_norm, in.eps, batch, shape);
+    }
+
+    // --- choosing tokens, where the backend does
+    // ------------------------------------------------------------------------------------------------
+
+    /// Whether the two below exist. Where they don't, logits are downloaded and the engine chooses.
+    virtual bool chooses_tokens() const { return false; }
+    /// linear(logits, rmsnorm(x), head), and ids[t] = the largest of row t, the lowest id on ties, -1 where a
+    /// logit is NaN or the largest isn't finite.   ids [n] i32
+    virtual void norm_head(Tensor logits, Tensor ids, const NormedRows& in, const Weight& head) {
+        CHECK(!ids, "this backend does not choose tokens");
+        norm_linear(logits, in, head);
+    }
+    /// The token of each of `rows`, -1 where logits aren't finite; waits for it. Overwrites those logits.
+    ///   ids [rows]; logits [n, vocab] f32
+    virtual void choose(std::span<int> ids, Tensor logits, std::span<const TokenChoice> rows) {
+        (void)ids, (void)logits, (void)rows;
+        fail("this backend does not choose tokens");
+    }
 };
 
 }  // namespace llmgen

@@ -30,6 +30,37 @@ SampleRow plain() {
     return row;
 }
 
+/// A list of (id, value) on the device.
+struct Lists {
+    explicit Lists(std::span<const std::pair<int, float>> pairs) : ids(pairs.size()), values(pairs.size()) {
+        for (std::size_t i = 0; i < pairs.size(); ++i) {
+            ids[i] = pairs[i].first;
+            values[i] = pairs[i].second;
+        }
+    }
+    mutable DeviceArray<int> ids;
+    mutable DeviceArray<float> values;
+};
+
+SampleRow row_of(const TokenChoice& c, const Lists& penalties, const Lists& biases) {
+    SampleRow row{};
+    row.row = c.row;
+    row.inverse_temperature = c.inverse_temperature;
+    row.top_k = c.top_k;
+    row.top_p = c.top_p;
+    row.min_p = c.min_p;
+    row.seed = c.seed;
+    row.step = c.step;
+    row.repetition = c.repetition;
+    row.penalty_ids = penalties.ids;
+    row.penalties = penalties.values;
+    row.n_penalties = int(penalties.ids.size());
+    row.bias_ids = biases.ids;
+    row.biases = biases.values;
+    row.n_bias = int(biases.ids.size());
+    return row;
+}
+
 struct Choice {
     int id;
     double probability;
@@ -168,27 +199,14 @@ TEST(Sample, ChoosesAsTheEngineDoes) {
         params.frequency_penalty = 0.2;
         params.logit_bias = {{7, 1.5}, {900, -2.0}};
         Sampler sampler(params);
-        std::vector<int> tokens = {1, 5, 5, 900}, counts(std::size_t(vocab), 0);
-        for (const int id : tokens) counts[std::size_t(id)] = 1;
-        DeviceArray<int> device_counts(counts), bias_ids(std::vector<int>{7, 900});
-        DeviceArray<float> biases(std::vector<float>{1.5f, -2.0f});
-        SampleRow row = plain();
-        row.inverse_temperature = params.greedy() ? 0.0f : float(1 / params.temperature);
-        row.top_k = params.top_k;
-        row.top_p = params.top_p;
-        row.min_p = params.min_p;
-        row.repetition = float(params.repetition_penalty);
-        row.presence = params.presence_penalty;
-        row.frequency = params.frequency_penalty;
-        row.seed = params.seed;
-        row.counts = device_counts;
-        row.bias_ids = bias_ids;
-        row.biases = biases;
-        row.n_bias = 2;
+        std::vector<int> tokens = {1, 5, 5, 900};
         for (int step = 0; step < 25; ++step) {
             auto logits = Values(std::uint64_t(step % 3)).vector<float>(std::size_t(vocab), 4);
-            row.step = std::uint64_t(step);
-            const Sampled got = sample_one(logits, row);
+            const std::optional<TokenChoice> choice = sampler.choice(tokens, 4);
+            ASSERT_TRUE(choice);
+            ASSERT_EQ(choice->step, std::uint64_t(step));
+            const Lists penalties(choice->penalties), biases(choice->biases);
+            const Sampled got = sample_one(logits, row_of(*choice, penalties, biases));
             const Sampler::Pick want = sampler.pick(logits, tokens, 4);
             ASSERT_EQ(got.id, want.id) << "step " << step;
             ASSERT_NEAR(got.probability, want.probability, 1e-6);
@@ -218,14 +236,15 @@ TEST(Sample, SaysWhenLogitsAreNotFinite) {
 TEST(Sample, BiasAndPenaltiesInOrder) {
     in_every_order([] {
         const std::vector<float> logits = {2, -2, 4, 1, 3, 0};
-        DeviceArray<int> counts(std::vector<int>{1, 1, 3, 0, 2, 0}), bias_ids(std::vector<int>{1, 5});
-        DeviceArray<float> biases(std::vector<float>{-1, 10});
+        // ids 0 and 1 in the prompt, 2 twice and 4 once in the answer: presence 0.5, frequency 0.25
+        DeviceArray<int> seen(std::vector<int>{4, 2, 0, 1}), bias_ids(std::vector<int>{1, 5});
+        DeviceArray<float> penalties(std::vector<float>{0.75f, 1, 0, 0}), biases(std::vector<float>{-1, 10});
         SampleRow row = plain();
         row.inverse_temperature = 0;
         row.repetition = 2;
-        row.presence = 0.5;
-        row.frequency = 0.25;
-        row.counts = counts;
+        row.penalty_ids = seen;
+        row.penalties = penalties;
+        row.n_penalties = 4;
         row.bias_ids = bias_ids;
         row.biases = biases;
         row.n_bias = 2;
@@ -233,9 +252,6 @@ TEST(Sample, BiasAndPenaltiesInOrder) {
         const Sampled got = sample_one(logits, row, &adjusted);
         EXPECT_EQ(adjusted, (std::vector<float>{1, -6, 2 - 1.0f, 1, 1.5f - 0.75f, 10}));
         EXPECT_EQ(got.id, 5);
-        EXPECT_EQ(counts.host(), (std::vector<int>{1, 1, 3, 0, 2, 2}));  // its first appearance in the answer
-        EXPECT_EQ(sample_one(logits, row).id, 5);
-        EXPECT_EQ(counts[5], 3);
     });
 }
 
@@ -246,6 +262,7 @@ TEST(Sample, RowsKeepApart) {
     std::vector<SampleRow> rows;
     for (int t = 0; t < 3; ++t) {
         rows.push_back(plain());
+        rows.back().row = 2 - t;  // not in the order of the logits
         rows.back().seed = std::uint64_t(t);
         rows.back().top_p = 0.9;
     }
@@ -253,7 +270,7 @@ TEST(Sample, RowsKeepApart) {
     DeviceArray<Sampled> out(3);
     kernels::sample(out, logits, vocab, device_rows, 3, vocab, nullptr);
     for (int t = 0; t < 3; ++t) {
-        const std::vector<float> own(host.begin() + t * vocab, host.begin() + (t + 1) * vocab);
+        const std::vector<float> own(host.begin() + (2 - t) * vocab, host.begin() + (3 - t) * vocab);
         EXPECT_EQ(out[std::size_t(t)].id, choose(own, rows[std::size_t(t)]).id);
     }
 }

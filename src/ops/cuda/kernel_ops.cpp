@@ -1,7 +1,9 @@
 #include "ops/cuda/kernel_ops.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <functional>
 #include <vector>
 
 #include "base/error.h"
@@ -84,6 +86,10 @@ public:
     void upload(Tensor dst, const void* host) override;
     void download(void* host, Tensor src) override;
     void synchronize() override { runtime_->synchronize(); }
+    Tensor step(std::uint64_t key, const std::function<Tensor()>& enqueue) override {
+        return runtime_->step(key, enqueue);
+    }
+    bool records_steps() const override { return true; }
     Weight make_weight(std::span<const Tensor> parts, std::span<const Tensor> bias_parts) override;
     Vector make_vector(Tensor host) override;
 
@@ -105,11 +111,37 @@ public:
         Tensor out, Tensor q, const KvCache& kv, const Batch& batch, const AttentionShape& shape) override;
     void gather_rows(Tensor out, Tensor x, Tensor rows) override;
 
+    void norm_linear(Tensor out, const NormedRows& in, const Weight& w) override;
+    void norm_linear_swiglu(Tensor out, const NormedRows& in, const Weight& gate_up) override;
+    void norm_qkv_rope_store(Tensor qkv,
+                             const NormedRows& in,
+                             const Weight& w,
+                             const KvCache& kv,
+                             Tensor cos_sin,
+                             const Vector& q_norm,
+                             const Vector& k_norm,
+                             const Batch& batch,
+                             const AttentionShape& shape) override;
+    bool chooses_tokens() const override { return true; }
+    void norm_head(Tensor logits, Tensor ids, const NormedRows& in, const Weight& head) override;
+    void choose(std::span<int> ids, Tensor logits, std::span<const TokenChoice> rows) override;
+
 private:
     DType act() const { return activation_type(compute_); }
     kernels::Stream stream() { return runtime_->stream(); }
     kernels::Gemv gemv_of(const Tensor& y, const Tensor& x, const Weight& w) const;
+    bool fuses_norm(const NormedRows& in, const Weight& w) const;
+    kernels::Gemv fused_gemv_of(const Tensor& y, const NormedRows& in, const Weight& w) const;
+    kernels::RopeStore rope_of(const Tensor& qkv,
+                               const KvCache& kv,
+                               const Tensor& cos_sin,
+                               const Vector& q_norm,
+                               const Vector& k_norm,
+                               float eps,
+                               const Batch& batch,
+                               const AttentionShape& shape) const;
     void gemm(const Tensor& y, const Tensor& x, const Weight& w, bool accumulate);
+    void* zeros(std::unique_ptr<DeviceBuffer>& buffer, std::size_t bytes, const char* what);
     float* scratch(std::unique_ptr<DeviceBuffer>& buffer, std::size_t values, const char* what);
     bool tiled(const AttentionShape& shape) const {
         return compute_ == Compute::bf16 && kernels::attn_tiled(shape.head_dim);
@@ -118,6 +150,10 @@ private:
     std::shared_ptr<Runtime> runtime_;
     Compute compute_;
     std::unique_ptr<DeviceBuffer> attention_scratch_, product_scratch_;
+    std::unique_ptr<DeviceBuffer> arrivals_,
+        best_;  // zero between launches: each leaves them as it found them
+    std::unique_ptr<DeviceBuffer> choice_scratch_;
+    std::vector<char> choice_staging_;
 };
 
 // --- memory
@@ -125,14 +161,35 @@ private:
 /// Grows outside of reserve() only where a caller never reserved, or at the first batch that a GEMM takes.
 float* KernelOps::scratch(std::unique_ptr<DeviceBuffer>& buffer, std::size_t values, const char* what) {
     if (buffer == nullptr || buffer->bytes() < values * sizeof(float)) {
-        if (buffer != nullptr) runtime_->synchronize();
+        if (buffer != nullptr) {  // twice as much: lists that grow with the answer mustn't move at each token
+            values = std::max(values, 2 * buffer->bytes() / sizeof(float));
+            runtime_->forget_steps();
+            runtime_->synchronize();
+        }
         buffer.reset();
         buffer = std::make_unique<DeviceBuffer>(runtime_, values * sizeof(float), what);
     }
     return static_cast<float*>(buffer->data());
 }
 
-void KernelOps::reserve(const AttentionShape& shape, int, int max_seqs, int) {
+/// Memory that was zeroed when it was made.
+void* KernelOps::zeros(std::unique_ptr<DeviceBuffer>& buffer, std::size_t bytes, const char* what) {
+    if (buffer == nullptr || buffer->bytes() < bytes) {
+        if (buffer != nullptr) runtime_->forget_steps();
+        if (buffer != nullptr) runtime_->synchronize();
+        buffer.reset();
+        buffer = std::make_unique<DeviceBuffer>(runtime_, bytes, what);
+        std::vector<char> nothing(bytes);
+        runtime_->copy_in({buffer->data(), bytes}, {nothing.data(), bytes}, bytes, 1);
+    }
+    return buffer->data();
+}
+
+void KernelOps::reserve(const AttentionShape& shape, int max_tokens, int max_seqs, int) {
+    runtime_->finish_writes();
+    runtime_->forget_steps();
+    zeros(arrivals_, std::size_t(shape.n_heads + shape.n_kv_heads) * sizeof(int), "counters");
+    zeros(best_, std::size_t(max_tokens) * sizeof(kernels::Best), "counters");
     if (tiled(shape))
         scratch(attention_scratch_,
                 kernels::attn_decode_scratch(max_seqs, shape.n_heads, shape.n_kv_heads, shape.head_dim),
@@ -177,22 +234,19 @@ Weight KernelOps::make_weight(std::span<const Tensor> parts, std::span<const Ten
     auto packed = std::make_shared<DeviceWeight>();
     packed->values =
         std::make_unique<DeviceBuffer>(runtime_, std::size_t(weight.out) * row_bytes, "a weight");
-    // Converted and copied in pieces, so that the host never holds a second copy of a large matrix.
-    const std::int64_t piece =
-        std::max<std::int64_t>(1, std::int64_t((4u << 20) / std::max<std::size_t>(row_bytes, 1)));
-    std::vector<char> staging;
+    // Converted piece by piece on their way, so that the host never holds a second copy of a large matrix.
     std::size_t at = 0;
-    for (const Tensor& part : parts)
-        for (std::int64_t row = 0; row < part.dim(0); row += piece) {
-            const std::int64_t n = std::min(piece, part.dim(0) - row);
-            staging.resize(std::size_t(n) * row_bytes);
-            for (std::int64_t i = 0; i < n; ++i)
-                convert_row(staging.data() + std::size_t(i) * row_bytes, act(), part, row + i, weight.in);
-            if (staging.empty()) continue;
-            char* to = static_cast<char*>(packed->values->data()) + at;
-            runtime_->copy_in({to, staging.size()}, {staging.data(), staging.size()}, staging.size(), 1);
-            at += staging.size();
-        }
+    for (const Tensor& part : parts) {
+        const std::size_t bytes = std::size_t(part.dim(0)) * row_bytes;
+        if (bytes == 0) continue;
+        runtime_->write(static_cast<char*>(packed->values->data()) + at, bytes, row_bytes,
+                        [&](char* to, std::size_t first, std::size_t n) {
+                            for (std::size_t i = 0; i < n / row_bytes; ++i)
+                                convert_row(to + i * row_bytes, act(), part,
+                                            std::int64_t(first / row_bytes + i), weight.in);
+                        });
+        at += bytes;
+    }
     weight.bytes = at;
     weight.packed = std::move(packed);
     if (!bias_parts.empty()) {
@@ -357,14 +411,14 @@ void KernelOps::rope_angles(Tensor cos_sin, Tensor positions, const Vector& inv_
     runtime_->check("rope_angles");
 }
 
-void KernelOps::qk_norm_rope_store_kv(Tensor qkv,
+kernels::RopeStore KernelOps::rope_of(const Tensor& qkv,
                                       const KvCache& kv,
-                                      Tensor cos_sin,
+                                      const Tensor& cos_sin,
                                       const Vector& q_norm,
                                       const Vector& k_norm,
                                       float eps,
                                       const Batch& batch,
-                                      const AttentionShape& shape) {
+                                      const AttentionShape& shape) const {
     expect_shape(qkv, "qkv", {-1, shape.qkv_width()});
     expect_shape(cos_sin, "cos_sin", {qkv.dim(0), 2, shape.rotary_dim / 2});
     expect_shape(kv.k, "k", {-1, shape.n_kv_heads, kPageSize, shape.head_dim});
@@ -387,7 +441,19 @@ void KernelOps::qk_norm_rope_store_kv(Tensor qkv,
     p.n_kv_heads = shape.n_kv_heads;
     p.head_dim = shape.head_dim;
     p.rotary_dim = shape.rotary_dim;
-    kernels::qk_norm_rope_store_kv(p, Dependent::yes, stream());
+    return p;
+}
+
+void KernelOps::qk_norm_rope_store_kv(Tensor qkv,
+                                      const KvCache& kv,
+                                      Tensor cos_sin,
+                                      const Vector& q_norm,
+                                      const Vector& k_norm,
+                                      float eps,
+                                      const Batch& batch,
+                                      const AttentionShape& shape) {
+    kernels::qk_norm_rope_store_kv(rope_of(qkv, kv, cos_sin, q_norm, k_norm, eps, batch, shape),
+                                   Dependent::yes, stream());
     runtime_->check("qk_norm_rope_store_kv");
 }
 
@@ -430,12 +496,138 @@ void KernelOps::attention(
     }
     kernels::attn_prefill(p, n_tiles, Dependent::yes, stream());
     if (longest > 0) {
+        if (host.context_bound > 0) longest = host.context_bound;
         const std::size_t values =
             kernels::attn_decode_scratch(p.n_seqs, shape.n_heads, shape.n_kv_heads, shape.head_dim);
         kernels::attn_decode(p, scratch(attention_scratch_, values, "attention scratch"), longest,
                              Dependent::yes, stream());
     }
     runtime_->check("attention");
+}
+
+// --- steps in one
+
+bool KernelOps::fuses_norm(const NormedRows& in, const Weight& w) const {
+    return in.x.dim(0) <= kGemvTokens && kernels::gemv_fuses_norm(int(in.x.dim(0)), int(w.in), act(), act());
+}
+
+kernels::Gemv KernelOps::fused_gemv_of(const Tensor& y, const NormedRows& in, const Weight& w) const {
+    expect_shape(in.x, "x", {-1, w.in});
+    expect_dtype(in.x, "x", DType::f32);
+    CHECK(in.weight.size == w.in, "a norm of {} before {} columns", in.weight.size, w.in);
+    kernels::Gemv p = gemv_of(y, in.x, w);
+    p.norm_weight = values_of(in.weight);
+    p.eps = in.eps;
+    return p;
+}
+
+void KernelOps::norm_linear(Tensor out, const NormedRows& in, const Weight& w) {
+    if (!fuses_norm(in, w)) return Ops::norm_linear(out, in, w);
+    expect_shape(out, "out", {in.x.dim(0), w.out});
+    kernels::gemv(fused_gemv_of(out, in, w), Dependent::yes, stream());
+    runtime_->check("norm_linear");
+}
+
+void KernelOps::norm_linear_swiglu(Tensor out, const NormedRows& in, const Weight& gate_up) {
+    if (!fuses_norm(in, gate_up)) return Ops::norm_linear_swiglu(out, in, gate_up);
+    CHECK(gate_up.out % 2 == 0, "gate and up have {} rows", gate_up.out);
+    expect_shape(out, "out", {in.x.dim(0), gate_up.out / 2});
+    expect_dtype(out, "out", act());
+    kernels::gemv_swiglu(fused_gemv_of(out, in, gate_up), Dependent::yes, stream());
+    runtime_->check("norm_linear_swiglu");
+}
+
+void KernelOps::norm_qkv_rope_store(Tensor qkv,
+                                    const NormedRows& in,
+                                    const Weight& w,
+                                    const KvCache& kv,
+                                    Tensor cos_sin,
+                                    const Vector& q_norm,
+                                    const Vector& k_norm,
+                                    const Batch& batch,
+                                    const AttentionShape& shape) {
+    const std::size_t counters = std::size_t(shape.n_heads + shape.n_kv_heads) * sizeof(int);
+    const bool norms = q_norm || k_norm, counted = arrivals_ != nullptr && arrivals_->bytes() >= counters;
+    if (!fuses_norm(in, w) || !kernels::gemv_takes_qkv(shape.head_dim, shape.rotary_dim, norms) ||
+        (norms && !counted))
+        return Ops::norm_qkv_rope_store(qkv, in, w, kv, cos_sin, q_norm, k_norm, batch, shape);
+    expect_shape(qkv, "qkv", {in.x.dim(0), w.out});
+    kernels::Gemv p = fused_gemv_of(qkv, in, w);
+    p.rope = rope_of(qkv, kv, cos_sin, q_norm, k_norm, in.eps, batch, shape);
+    p.arrivals = norms ? static_cast<int*>(arrivals_->data()) : nullptr;
+    kernels::gemv_qkv(p, Dependent::yes, stream());
+    runtime_->check("norm_qkv_rope_store");
+}
+
+// --- choosing tokens
+
+void KernelOps::norm_head(Tensor logits, Tensor ids, const NormedRows& in, const Weight& head) {
+    const int n = int(in.x.dim(0));
+    expect_shape(logits, "logits", {n, head.out});
+    if (!ids) return norm_linear(logits, in, head);
+    expect_shape(ids, "ids", {n});
+    expect_dtype(ids, "ids", DType::i32);
+    expect_dtype(logits, "logits", DType::f32);
+    auto* best =
+        static_cast<kernels::Best*>(zeros(best_, std::size_t(n) * sizeof(kernels::Best), "counters"));
+    if (fuses_norm(in, head)) {
+        kernels::Gemv p = fused_gemv_of(logits, in, head);
+        p.best = best;
+        kernels::gemv_argmax(p, Dependent::yes, stream());
+    } else {
+        Ops::norm_linear(logits, in, head);
+        kernels::argmax(best, logits.as<float>(), logits.stride[0], n, int(head.out), stream());
+    }
+    kernels::take_best(ids.as<int>(), best, n, stream());
+    runtime_->check("norm_head");
+}
+
+/// What a choice needs on the device, in one piece of memory and so one copy:
+///   rows [n] SampleRow | chosen [n] Sampled | ids and values of biases and penalties, 4 bytes each
+void KernelOps::choose(std::span<int> ids, Tensor logits, std::span<const TokenChoice> rows) {
+    using kernels::Sampled, kernels::SampleRow;
+    CHECK(ids.size() == rows.size());
+    expect_dtype(logits, "logits", DType::f32);
+    std::size_t lists = rows.size() * (sizeof(SampleRow) + sizeof(Sampled)), bytes = lists;
+    for (const TokenChoice& c : rows) bytes += 8 * (c.biases.size() + c.penalties.size());
+    scratch(choice_scratch_, std::bit_ceil(std::max<std::size_t>(bytes, 1 << 16)) / sizeof(float),
+            "choices of tokens");
+    char* device = static_cast<char*>(choice_scratch_->data());
+    choice_staging_.assign(bytes, 0);
+    auto* to = reinterpret_cast<SampleRow*>(choice_staging_.data());
+    const auto place = [&](std::span<const std::pair<int, float>> list, const int*& list_ids,
+                           const float*& values, int& n) {
+        n = int(list.size());
+        list_ids = reinterpret_cast<const int*>(device + lists);
+        values = reinterpret_cast<const float*>(device + lists + 4 * list.size());
+        for (std::size_t i = 0; i < list.size(); ++i) {
+            std::memcpy(&choice_staging_[lists + 4 * i], &list[i].first, 4);
+            std::memcpy(&choice_staging_[lists + 4 * (list.size() + i)], &list[i].second, 4);
+        }
+        lists += 8 * list.size();
+    };
+    for (const TokenChoice& c : rows) {
+        CHECK(c.row >= 0 && c.row < logits.dim(0), "row {} of {}", c.row, logits.dim(0));
+        SampleRow row{};
+        row.row = c.row;
+        row.inverse_temperature = c.inverse_temperature;
+        row.top_k = c.top_k;
+        row.top_p = c.top_p;
+        row.min_p = c.min_p;
+        row.seed = c.seed;
+        row.step = c.step;
+        row.repetition = c.repetition;
+        place(c.penalties, row.penalty_ids, row.penalties, row.n_penalties);
+        place(c.biases, row.bias_ids, row.biases, row.n_bias);
+        *to++ = row;
+    }
+    runtime_->copy_in({device, bytes}, {choice_staging_.data(), bytes}, bytes, 1);
+    auto* chosen = reinterpret_cast<Sampled*>(device + rows.size() * sizeof(SampleRow));
+    kernels::sample(chosen, logits.as<float>(), logits.stride[0], reinterpret_cast<SampleRow*>(device),
+                    int(rows.size()), int(logits.dim(1)), stream());
+    runtime_->check("choose");
+    // Every other word: Sampled is {id, probability}.
+    runtime_->copy_out({ids.data(), sizeof(int)}, {chosen, sizeof(Sampled)}, sizeof(int), ids.size());
 }
 
 }  // namespace
