@@ -22,18 +22,21 @@ def ranges(test):
     return out
 
 
-def emit_ranges(name, test):
-    rs = ranges(test)
-    print(f"const Range {name}[] = {{")
+def emit_array(kind, name, rows):
+    print(f"const {kind} {name}[] = {{")
     line = "   "
-    for a, b in rs:
-        item = f" {{{a:#x}, {b:#x}}},"
+    for row in rows:
+        item = f" {{{row}}},"
         if len(line) + len(item) > 108:
             print(line)
             line = "   "
         line += item
     print(line)
     print(f"}};\nconst std::size_t {name}_size = std::size({name});\n")
+
+
+def emit_ranges(name, test):
+    emit_array("Range", name, (f"{a:#x}, {b:#x}" for a, b in ranges(test)))
 
 
 def emit_mapping(name, f):
@@ -55,27 +58,9 @@ def emit_mapping(name, f):
                 runs[-1] = (first, c, c - last, d)
                 continue
         runs.append((c, c, 0, d))
-    print(f"const CaseRun {name}_runs[] = {{")
-    line = "   "
-    for first, last, stride, d in runs:
-        item = f" {{{first:#x}, {last:#x}, {stride or 1}, {d}}},"
-        if len(line) + len(item) > 108:
-            print(line)
-            line = "   "
-        line += item
-    print(line)
-    print(f"}};\nconst std::size_t {name}_runs_size = std::size({name}_runs);\n")
-    print(f"const CaseString {name}_strings[] = {{")
-    line = "   "
-    for c, m in several:
-        chars = [f"{ord(x):#x}" for x in m] + ["0"] * (3 - len(m))
-        item = f" {{{c:#x}, {{{', '.join(chars)}}}}},"
-        if len(line) + len(item) > 108:
-            print(line)
-            line = "   "
-        line += item
-    print(line or "   ")
-    print(f"}};\nconst std::size_t {name}_strings_size = std::size({name}_strings);\n")
+    emit_array("CaseRun", f"{name}_runs", (f"{first:#x}, {last:#x}, {stride or 1}, {d}" for first, last, stride, d in runs))
+    padded = ((c, [f"{ord(x):#x}" for x in m] + ["0"] * (3 - len(m))) for c, m in several)
+    emit_array("CaseString", f"{name}_strings", (f"{c:#x}, {{{', '.join(chars)}}}" for c, chars in padded))
 
 
 def case_ignorable(ch):

@@ -5,29 +5,10 @@
 
 #include "base/utf8.h"
 #include "text/byte_level.h"
+#include "text/decoder_stage.h"
 #include "text/regex.h"
 
 namespace llmgen {
-namespace {
-
-constexpr std::string_view kReplacementText = "\uFFFD";
-
-/// A stage that looks at whole tokens only.
-class WholeTokens : public DecodeStage {
-public:
-    void append(std::string_view text) final { token_ += text; }
-    void end_token() final {
-        token(token_);
-        token_.clear();
-    }
-    void flush() override { next_->flush(); }
-
-protected:
-    virtual void token(std::string& text) = 0;
-
-private:
-    std::string token_;
-};
 
 void replace_all(std::string& text, std::string_view needle, std::string_view content) {
     if (needle.empty()) return;
@@ -40,6 +21,10 @@ void replace_all(std::string& text, std::string_view needle, std::string_view co
     if (done == 0) return;
     text = out.append(text, done);
 }
+
+namespace {
+
+constexpr std::string_view kReplacementText = "\uFFFD";
 
 /// Bytes of all tokens, as UTF-8: all is final but an unfinished character at the end. One token comes out.
 class ByteLevel final : public WholeTokens {
@@ -249,112 +234,6 @@ private:
     bool drop_, drops_first_;
 };
 
-/// The word-end suffix becomes a space, in the last token nothing: what the two have in common is final.
-class BpeSuffix final : public WholeTokens {
-public:
-    explicit BpeSuffix(std::string suffix) : suffix_(std::move(suffix)) {}
-    void flush() override {
-        if (open_) {
-            next_->append(if_last_);
-            next_->end_token();
-        }
-        open_ = false;
-        next_->flush();
-    }
-
-private:
-    void token(std::string& text) override {
-        if (open_) {
-            next_->append(if_not_last_);
-            next_->end_token();
-        }
-        open_ = true;
-        if_last_ = if_not_last_ = text;
-        replace_all(if_last_, suffix_, "");
-        replace_all(if_not_last_, suffix_, " ");
-        const auto [a, b] =
-            std::mismatch(if_last_.begin(), if_last_.end(), if_not_last_.begin(), if_not_last_.end());
-        const auto common = std::size_t(a - if_last_.begin());
-        next_->append(std::string_view(if_last_).substr(0, common));
-        if_last_.erase(0, common);
-        if_not_last_.erase(0, common);
-    }
-    std::string suffix_, if_last_, if_not_last_;
-    bool open_ = false;
-};
-
-void clean_up(std::string& text) {
-    constexpr std::string_view kPairs[][2] = {
-        {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
-        {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
-    for (const auto& [from, to] : kPairs) replace_all(text, from, to);
-}
-
-class WordPiece final : public WholeTokens {
-public:
-    WordPiece(std::string prefix, bool cleanup) : prefix_(std::move(prefix)), cleanup_(cleanup) {}
-    void flush() override {
-        first_ = true;
-        next_->flush();
-    }
-
-private:
-    void token(std::string& text) override {
-        if (!first_) {
-            if (text.starts_with(prefix_))
-                text.erase(0, prefix_.size());
-            else
-                text.insert(0, " ");
-        }
-        first_ = false;
-        if (cleanup_) clean_up(text);
-        give(text);
-    }
-    std::string prefix_;
-    bool cleanup_, first_ = true;
-};
-
-class Ctc final : public WholeTokens {
-public:
-    Ctc(std::string pad, std::string delimiter, bool cleanup)
-        : pad_(std::move(pad)), delimiter_(std::move(delimiter)), cleanup_(cleanup) {}
-    void flush() override {
-        previous_.reset();
-        next_->flush();
-    }
-
-private:
-    void token(std::string& text) override {
-        if (previous_ == text) return;
-        previous_ = text;
-        replace_all(text, pad_, "");
-        if (cleanup_) {
-            clean_up(text);
-            replace_all(text, delimiter_, " ");
-        }
-        if (!text.empty()) give(text);
-    }
-    std::string pad_, delimiter_;
-    bool cleanup_;
-    std::optional<std::string> previous_;
-};
-
-class Join final : public WholeTokens {
-public:
-    void flush() override {
-        first_ = true;
-        next_->flush();
-    }
-
-private:
-    void token(std::string& text) override {
-        if (!first_) text.insert(0, " ");
-        first_ = false;
-        give(text);
-    }
-    bool first_ = true;
-};
-
 /// Tokens come with a letter in front: b a byte, c a control piece, u the unknown piece, n any other, a an
 /// added token. Bytes that are no UTF-8 give one U+FFFD each, characters among them stay.
 class Sentencepiece final : public WholeTokens {
@@ -408,21 +287,6 @@ private:
     bool at_start_ = true, space_seen_ = false, any_text_ = false;
 };
 
-/// A step whose stage is made by copying a prototype's arguments.
-template <typename Make>
-class Step final : public DecoderStep {
-public:
-    explicit Step(Make make) : make_(std::move(make)) {}
-    std::unique_ptr<DecodeStage> stage() const override { return make_(); }
-
-private:
-    Make make_;
-};
-template <typename Make>
-std::shared_ptr<const DecoderStep> step(Make make) {
-    return std::make_shared<Step<Make>>(std::move(make));
-}
-
 class RegexReplaceStep final : public DecoderStep {
 public:
     RegexReplaceStep(std::string_view pattern, std::string content, const std::string& where)
@@ -447,7 +311,8 @@ std::shared_ptr<const DecoderStep> make_byte_fallback_decoder() {
 std::shared_ptr<const DecoderStep> make_fuse_decoder() {
     return step([] { return std::make_unique<Fuse>(); });
 }
-std::shared_ptr<const DecoderStep> make_replace_decoder(std::string needle, std::string content) {
+std::shared_ptr<const DecoderStep> make_replace_decoder(const std::string& needle,
+                                                        const std::string& content) {
     return step([=] { return std::make_unique<Replace>(needle, content); });
 }
 std::shared_ptr<const DecoderStep> make_regex_replace_decoder(std::string_view pattern,
@@ -455,27 +320,13 @@ std::shared_ptr<const DecoderStep> make_regex_replace_decoder(std::string_view p
                                                               const std::string& where) {
     return std::make_shared<RegexReplaceStep>(pattern, std::move(content), where);
 }
-std::shared_ptr<const DecoderStep> make_strip_decoder(std::string content,
+std::shared_ptr<const DecoderStep> make_strip_decoder(const std::string& content,
                                                       std::size_t start,
                                                       std::size_t stop) {
     return step([=] { return std::make_unique<Strip>(content, start, stop); });
 }
-std::shared_ptr<const DecoderStep> make_metaspace_decoder(std::string replacement, bool drops_first) {
+std::shared_ptr<const DecoderStep> make_metaspace_decoder(const std::string& replacement, bool drops_first) {
     return step([=] { return std::make_unique<Metaspace>(replacement, drops_first); });
-}
-std::shared_ptr<const DecoderStep> make_bpe_decoder(std::string suffix) {
-    return step([=] { return std::make_unique<BpeSuffix>(suffix); });
-}
-std::shared_ptr<const DecoderStep> make_wordpiece_decoder(std::string prefix, bool cleanup) {
-    return step([=] { return std::make_unique<WordPiece>(prefix, cleanup); });
-}
-std::shared_ptr<const DecoderStep> make_ctc_decoder(std::string pad,
-                                                    std::string word_delimiter,
-                                                    bool cleanup) {
-    return step([=] { return std::make_unique<Ctc>(pad, word_delimiter, cleanup); });
-}
-std::shared_ptr<const DecoderStep> make_join_decoder() {
-    return step([] { return std::make_unique<Join>(); });
 }
 std::shared_ptr<const DecoderStep> make_sentencepiece_decoder(SentencepieceDecoding options) {
     return step([=] { return std::make_unique<Sentencepiece>(options); });

@@ -44,18 +44,19 @@ using DecoderPlan = std::vector<std::shared_ptr<const DecoderStep>>;
 std::shared_ptr<const DecoderStep> make_byte_level_decoder();
 std::shared_ptr<const DecoderStep> make_byte_fallback_decoder();
 std::shared_ptr<const DecoderStep> make_fuse_decoder();
-std::shared_ptr<const DecoderStep> make_replace_decoder(std::string needle, std::string content);
+std::shared_ptr<const DecoderStep> make_replace_decoder(const std::string& needle,
+                                                        const std::string& content);
 std::shared_ptr<const DecoderStep> make_regex_replace_decoder(std::string_view pattern,
                                                               std::string content,
                                                               const std::string& where);
-std::shared_ptr<const DecoderStep> make_strip_decoder(std::string content,
+std::shared_ptr<const DecoderStep> make_strip_decoder(const std::string& content,
                                                       std::size_t start,
                                                       std::size_t stop);
-std::shared_ptr<const DecoderStep> make_metaspace_decoder(std::string replacement, bool drops_first);
-std::shared_ptr<const DecoderStep> make_bpe_decoder(std::string suffix);
-std::shared_ptr<const DecoderStep> make_wordpiece_decoder(std::string prefix, bool cleanup);
-std::shared_ptr<const DecoderStep> make_ctc_decoder(std::string pad,
-                                                    std::string word_delimiter,
+std::shared_ptr<const DecoderStep> make_metaspace_decoder(const std::string& replacement, bool drops_first);
+std::shared_ptr<const DecoderStep> make_bpe_decoder(const std::string& suffix);
+std::shared_ptr<const DecoderStep> make_wordpiece_decoder(const std::string& prefix, bool cleanup);
+std::shared_ptr<const DecoderStep> make_ctc_decoder(const std::string& pad,
+                                                    const std::string& word_delimiter,
                                                     bool cleanup);
 /// No decoder at all: tokens joined by spaces.
 std::shared_ptr<const DecoderStep> make_join_decoder();

@@ -161,9 +161,7 @@ public:
                std::size_t required);
     const Value* operator[](std::size_t i) const { return values_[i]; }
     bool given(std::size_t i) const { return values_[i] != nullptr; }
-    Value get(std::size_t i, Value otherwise) const {
-        return values_[i] ? *values_[i] : std::move(otherwise);
-    }
+    Value get(std::size_t i, const Value& otherwise) const { return values_[i] ? *values_[i] : otherwise; }
 
 private:
     std::vector<const Value*> values_;

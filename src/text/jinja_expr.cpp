@@ -14,7 +14,6 @@ Value Interpreter::evaluate(const Expr& e) {
         case ExprKind::constant:
             return e.value;
         case ExprKind::name:
-            return evaluate_name(e);
         case ExprKind::namespace_ref:
             return evaluate_name(e);
         case ExprKind::tuple:
@@ -187,6 +186,7 @@ Value Interpreter::call(const Value& callee, Arguments&& a) {
 }
 
 Value Interpreter::evaluate_filter(const Expr& e, const Value* input) {
+    CHECK(e.children[0] || input);
     const Value value = e.children[0] ? evaluate_filter_input(e, input) : *input;
     Arguments a = arguments(*e.arguments);
     offset_ = e.offset;
