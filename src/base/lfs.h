@@ -6,7 +6,8 @@
 
 namespace llmgen {
 
-/// Error naming `file` if `text`, its beginning or all of it, is a Git LFS pointer instead of the file itself.
+/// Error naming `file` if `text`, its beginning or all of it, is a Git LFS pointer instead of the file
+/// itself.
 void reject_lfs_pointer(const std::string& file, std::string_view text);
 
 }  // namespace llmgen
