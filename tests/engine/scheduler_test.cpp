@@ -40,13 +40,18 @@ struct World {
           scheduler(pool, limits),
           slots(std::size_t(n_pages) * kPage, 0) {}
 
-    Sequence& add(std::vector<int> prompt, int n_new, int priority = 0, bool all_logits = false) {
+    Sequence& add(std::vector<int> prompt,
+                  int n_new,
+                  int priority = 0,
+                  bool all_logits = false,
+                  const std::string& salt = "") {
         auto& s = sequences.emplace_back(std::make_unique<Sequence>());
         s->tokens = std::move(prompt);
         s->n_prompt = int(s->tokens.size());
         s->priority = priority;
         s->arrival = arrivals++;
         s->all_logits = all_logits;
+        s->pages.salt = salt;
         wanted[s.get()] = n_new;
         scheduler.add(*s);
         return *s;
@@ -277,8 +282,13 @@ TEST_P(RandomHistory, GivesEachRequestWhatItGetsAlone) {
             std::vector<int> prompt = prefixes[std::size_t(below(4))];
             prompt.resize(std::size_t(1 + below(int(prompt.size()))));
             for (const int t : prompt_of(random, below(30))) prompt.push_back(t);
-            const int n_new = 1 + below(40);
-            const Sequence& s = world.add(prompt, n_new, below(3), below(8) == 0);
+            int n_new = 1 + below(40);
+            if (below(6) == 0) {  // grows from one page to seven: what fills a small pool while it runs
+                prompt.resize(std::min(prompt.size(), std::size_t(10)));
+                n_new = 60 + below(40);
+            }
+            const Sequence& s =
+                world.add(prompt, n_new, below(3), below(8) == 0, below(5) == 0 ? "salt" : "");
             want[s.arrival] = alone(prompt, n_new, World::kVocab);
             ++submitted;
         }
@@ -287,6 +297,7 @@ TEST_P(RandomHistory, GivesEachRequestWhatItGetsAlone) {
             cancelled[s.arrival] = true;
             world.drop(s);
         }
+        if (below(4) == 0) world.scheduler.set_mixed_chunk(1 + below(h.chunk));
         const bool busy = world.step();
         if (testing::Test::HasFatalFailure()) return;
         if (!busy && submitted == 400) break;
