@@ -345,9 +345,7 @@ void unescape_hex(std::string& out, std::string_view text, std::size_t& at, char
                           : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10
                                                                    : -1;
         if (digit < 0)
-            syntax_error(
-                std::string("truncated \\") + letter + std::string(n, letter == 'x' ? 'X' : 'X') + " escape",
-                offset);
+            syntax_error(std::string("truncated \\") + letter + std::string(n, 'X') + " escape", offset);
         code = code * 16 + unsigned(digit);
     }
     if (code > 0x10FFFF) syntax_error("illegal Unicode character", offset);

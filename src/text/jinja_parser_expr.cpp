@@ -1,5 +1,6 @@
 // The expression half of the parser.
 #include <algorithm>
+#include <utility>
 
 #include "text/jinja_parser.h"
 
@@ -345,7 +346,7 @@ ExprPtr Parser::subscribed(ExprPtr& object, bool& is_slice) {
     if (skip(Tok::colon) && !absent()) step = expression();
     is_slice = true;
     ExprPtr e = node(ExprKind::slice, offset);
-    adopt(*e, std::move(object));
+    adopt(*e, std::exchange(object, nullptr));  // of several slices, an error in the end, the first has it
     adopt(*e, std::move(start));
     adopt(*e, std::move(stop));
     adopt(*e, std::move(step));

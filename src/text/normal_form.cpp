@@ -45,6 +45,7 @@ std::vector<Element> full_decomposition(std::uint32_t c, bool compatible, std::u
         n = 1;
     }
     std::vector<Element> out;
+    out.reserve(std::size_t(n));
     for (int i = 0; i < n; ++i)
         out.push_back({std::uint32_t(full[i]), origin, combining_class(std::uint32_t(full[i]))});
     return out;

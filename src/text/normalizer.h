@@ -43,8 +43,8 @@ struct BertOptions {
     bool clean_text = true, handle_chinese_chars = true, strip_accents = false, lowercase = true;
 };
 NormalizerPtr make_bert_normalizer(const BertOptions& options);
-/// `charsmap` is sentencepiece's precompiled_charsmap, decoded from base64. Throws Error, begun by `where`,
+/// `charsmap` is sentencepiece's precompiled_charsmap in base64. Throws Error, begun by `where`,
 /// if it is broken.
-NormalizerPtr make_precompiled(std::string charsmap, const std::string& where);
+NormalizerPtr make_precompiled(std::string_view charsmap, const std::string& where);
 
 }  // namespace llmgen

@@ -116,7 +116,7 @@ private:
 
 }  // namespace
 
-NormalizerPtr make_precompiled(std::string charsmap, const std::string& where) {
+NormalizerPtr make_precompiled(std::string_view charsmap, const std::string& where) {
     const std::optional<std::string> bytes = decode_base64(charsmap);
     if (!bytes) fail("{}: precompiled_charsmap is not base64", where);
     return std::make_unique<Precompiled>(*bytes, where);

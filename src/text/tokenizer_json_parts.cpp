@@ -58,8 +58,7 @@ NormalizerPtr parse_normalizer_at(const JsonView& j, int depth) {
     if (type == "Prepend") return make_prepend(std::string(j.need("prepend").string()));
     if (type == "Nmt") return make_nmt();
     if (type == "ByteLevel") return make_byte_level_normalizer();
-    if (type == "Precompiled")
-        return make_precompiled(std::string(j.need("precompiled_charsmap").string()), j.where());
+    if (type == "Precompiled") return make_precompiled(j.need("precompiled_charsmap").string(), j.where());
     if (type == "Replace") {
         Pattern p = parse_pattern(j);
         const std::string content(j.need("content").string());
