@@ -22,7 +22,7 @@ struct Touch {
     static constexpr std::int16_t kSeveral = 2000, kMany = 3000;
 };
 
-struct Profile;
+class Profile;
 
 /// One launch of a kernel.
 struct Running {

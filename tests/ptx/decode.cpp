@@ -166,7 +166,8 @@ private:
         if (opcode.starts_with("mov.") && in.operands.size() == 2)
             for (const auto& [o, name] : {std::pair{&in.operands[0], "unpack"}, {&in.operands[1], "pack"}})
                 if (o->kind == Operand::Kind::vector) opcode += fmt::format("/{}{}", name, o->members.size());
-        const Rule* rule = find_rule(opcode);
+        const Rule* rule = find_rule(fmt::format("{}/{}", opcode, in.operands.size()));
+        if (rule == nullptr) rule = find_rule(opcode);
         if (rule == nullptr) error(fmt::format("unknown opcode {}", in.opcode));
         const std::string shape = rule->shape;
         if (shape.size() != in.operands.size())

@@ -1,25 +1,60 @@
-// The kernels' tests with the PTX in the place of the source, then what all of them together reached.
+// The kernels' tests with the PTX in the place of the source, and what all of them together reached.
+//
+//   ptx_test                       every test; without PTX (no nvcc at build time) only the interpreter's own
+//   ptx_test --ptx=FOLDER          another folder of *.ptx: tools/mutate_kernels' mutants
+//   ptx_test --coverage=FILE       what was reached, by file and kernel; fails below 95 %
+//   ptx_test --reached=FILE        every instruction that was executed, as file:line
+//   ptx_test --fail-at-once        ends at the first failure, for mutants
+//   ptx_test --write-profile=FILE  writes profile_test.cpp's table instead of comparing with it
+//   ptx_test --differences         how far PTX and source were apart, by launch
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
+#include <iostream>
 
-#include "ptx/witness.h"
+#include "ptx/coverage.h"
+#include "ptx/options.h"
 
 namespace llmgen::ptx {
+
+Options& options() {
+    static Options instance;
+    return instance;
+}
+
 namespace {
+
+constexpr double kLeastCoverage = 0.95;
+
+bool has_ptx() { return std::filesystem::exists(options().folder); }
 
 class Environment : public testing::Environment {
 public:
     void SetUp() override {
-        if (!std::filesystem::exists(LLMGEN_PTX)) return;
-        witness_ = std::make_unique<Witness>(LLMGEN_PTX);
+        if (!has_ptx()) return;
+        witness_ = std::make_unique<Witness>(options().folder);
         witness_->install();
     }
     void TearDown() override {
         if (witness_ == nullptr) return;
-        for (const auto& [name, d] : witness_->differences())
-            std::printf("%-24s %6lu launches, %9lu values, %7lu unequal, largest %.3g\n", name.c_str(),
-                        d.launches, d.values, d.unequal, d.largest);
+        if (options().differences)
+            for (const auto& [name, d] : witness_->differences())
+                std::printf(
+                    "%-24s %6lu launches, %9lu values in arrays that differ, %7lu unequal, largest %.3g\n",
+                    name.c_str(), d.launches, d.values, d.unequal, d.largest);
+        if (!options().coverage.empty()) {
+            std::ofstream out(options().coverage);
+            const Coverage coverage = report_coverage(*witness_, out);
+            EXPECT_GE(coverage.share(), kLeastCoverage) << "see " << options().coverage;
+            std::printf("coverage: %zu of %zu instructions, %.2f %%; see %s\n", coverage.reached,
+                        coverage.all, 100 * coverage.share(), options().coverage.c_str());
+        }
+        if (!options().reached.empty()) {
+            std::ofstream out(options().reached);
+            write_reached(*witness_, out);
+        }
         witness_.reset();
     }
 
@@ -27,13 +62,50 @@ private:
     std::unique_ptr<Witness> witness_;
 };
 
-const auto* const environment = testing::AddGlobalTestEnvironment(new Environment);
+class EndAtFailure : public testing::EmptyTestEventListener {
+public:
+    void OnTestPartResult(const testing::TestPartResult& result) override {
+        if (!options().fail_at_once || !result.failed()) return;
+        std::printf("%s\n", result.message());
+        std::fflush(stdout);
+        _exit(1);
+    }
+};
 
 TEST(Ptx, EveryEntryIsUnderstood) {
-    if (!std::filesystem::exists(LLMGEN_PTX)) GTEST_SKIP() << "needs nvcc, at build time";
-    Witness witness(LLMGEN_PTX);
+    if (!has_ptx()) GTEST_SKIP() << "needs nvcc, at build time";
+    Witness witness(options().folder);
     for (const auto& [entry, file] : witness.entries()) EXPECT_NO_THROW(witness.kernel(entry)) << entry;
 }
 
 }  // namespace
 }  // namespace llmgen::ptx
+
+int main(int argc, char** argv) {
+    testing::InitGoogleTest(&argc, argv);
+    using namespace llmgen::ptx;
+    for (int i = 1; i < argc; ++i) {
+        const std::string argument = argv[i];
+        if (argument.starts_with("--ptx="))
+            options().folder = argument.substr(6);
+        else if (argument.starts_with("--coverage="))
+            options().coverage = argument.substr(11);
+        else if (argument.starts_with("--reached="))
+            options().reached = argument.substr(10);
+        else if (argument.starts_with("--write-profile="))
+            options().write_profile = argument.substr(16);
+        else if (argument == "--fail-at-once")
+            options().fail_at_once = true;
+        else if (argument == "--differences")
+            options().differences = true;
+        else
+            return std::cerr << "unknown: " << argument << '\n', 2;
+    }
+    if (!has_ptx()) {
+        std::printf("SKIPPED: the kernels' tests need PTX, and there was no nvcc at build time\n");
+        GTEST_FLAG_SET(filter, "Ptx*");
+    }
+    testing::AddGlobalTestEnvironment(new Environment);
+    testing::UnitTest::GetInstance()->listeners().Append(new EndAtFailure);
+    return RUN_ALL_TESTS();
+}

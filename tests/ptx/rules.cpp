@@ -1,14 +1,14 @@
 // What each opcode does: the table behind find_rule. Arithmetic is as the PTX ISA documents it:
 //
-//   .rn and unmarked add, sub, mul, div, sqrt, rcp, fma of f32 and f64: correctly rounded, subnormals kept,
-//   one rounding
-//     for fma, and nothing is contracted that the PTX doesn't contract. A NaN result is 0x7fffffff.
-//   ex2.approx.ftz.f32   documented: 2 ulp. Here the correctly rounded value; where the launch perturbs, up
-//   to 2 ulp
-//     beside it, by a hash of the operand (2^0 stays 1)
-//   lg2, rsqrt, rcp .approx.ftz.f32   likewise, 1 ulp (documented: 2^-22 absolute near one, 2^-22.9 and 1 ulp
-//   relative) rcp.approx.ftz.f64   reads and writes the upper 32 bits alone float to integer     saturates;
-//   NaN becomes 0 (64 bits: the sign bit alone)
+//   add, sub, mul, div, sqrt, rcp, fma of f32 and f64   correctly rounded, subnormals kept, one rounding for
+//   fma;
+//     nothing is contracted that the PTX doesn't contract. A NaN result is 0x7fffffff.
+//   ex2.approx.ftz.f32   documented: 2 ulp. Here the correctly rounded value; where the launch perturbs
+//   (kernels
+//     do), up to 2 ulp beside it, by a hash of the operand
+//   lg2, rsqrt, rcp .approx.ftz.f32   likewise, 1 ulp
+//   rcp.approx.ftz.f64   reads and writes the upper 32 bits alone
+//   float to integer     saturates; NaN becomes 0 (64 bits: the sign bit alone)
 #include <cfenv>
 #include <cmath>
 #include <limits>
@@ -820,6 +820,7 @@ void add_rest(Table& t) {
     for (const char* name : {"membar.gl", "membar.cta", "fence.acq_rel.gpu", "fence.sc.gpu"})
         t[name] = {nothing, Class::barrier, ""};
     t["cp.async.cg.shared.global"] = {copy_async, Class::async_copy, "mnsc", 16};
+    t["cp.async.cg.shared.global/3"] = {copy_async, Class::async_copy, "mns", 16};
     t["cp.async.commit_group"] = {copy_commit, Class::async_copy, ""};
     t["cp.async.wait_group"] = {copy_wait, Class::async_copy, "i"};
     t["mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"] = {mma<bf16>, Class::mma, "4424"};

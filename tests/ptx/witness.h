@@ -14,6 +14,8 @@
 
 namespace llmgen::ptx {
 
+class Profile;
+
 /// How far a kernel's results may be from those of its source.
 struct Difference {
     std::uint64_t launches = 0, values = 0, unequal = 0;
@@ -28,6 +30,9 @@ public:
     Witness(const Witness&) = delete;
     Witness& operator=(const Witness&) = delete;
 
+    /// The one that is installed, or null.
+    static Witness* current();
+
     /// Redirects the launches of this thread's Machine.
     void install();
     /// The kernel of an entry, decoded at first use; null where there is none.
@@ -36,6 +41,7 @@ public:
     const std::map<std::string, Difference>& differences() const { return differences_; }
 
     bool compare = true;
+    Profile* profile = nullptr;  // of the launches from now on; null: not counted
 
 private:
     void redirect(simt::Machine&, simt::Launch&);
@@ -47,7 +53,7 @@ private:
     std::map<std::string, std::unique_ptr<Kernel>> kernels_;
     std::map<std::uintptr_t, std::string> symbols_;
     std::map<std::string, Difference> differences_;
-    bool inside_ = false, installed_ = false;
+    bool inside_ = false;
 };
 
 }  // namespace llmgen::ptx

@@ -1,0 +1,14 @@
+// What main_test.cpp was asked.
+#pragma once
+
+#include <string>
+
+namespace llmgen::ptx {
+
+struct Options {
+    std::string folder = LLMGEN_PTX, coverage, reached, write_profile;
+    bool fail_at_once = false, differences = false;
+};
+Options& options();
+
+}  // namespace llmgen::ptx

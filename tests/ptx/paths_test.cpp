@@ -1,0 +1,322 @@
+// Every instantiation of every kernel on shapes long enough for the loops that nvcc unrolled, against its own
+// source: what a launch leaves is compared by the witness itself (witness.cpp), so nothing is computed here.
+// One order; the tests of tests/simt take the others.
+#include <algorithm>
+
+#include "kernels.h"
+#include "simt/testing.h"
+
+namespace llmgen::simt {
+namespace {
+
+using kernels::Dependent;
+using kernels::Gemv;
+
+template <typename T>
+constexpr DType type_of() {
+    return std::is_same_v<T, float> ? DType::f32 : std::is_same_v<T, bf16> ? DType::bf16 : DType::f16;
+}
+
+enum class End { store, store_activations, add, swiglu, argmax, argmax_only };
+
+struct GemvPath {
+    int n_tokens, out, in;
+    bool norm = false, bias = true;
+    int x_pad = 0;
+};
+
+template <typename W, typename Act>
+void run_gemv(End end, const GemvPath& s) {
+    const int x_stride = s.in + s.x_pad;
+    DeviceArray<W> w(Values(1).vector<W>(std::size_t(s.out * s.in), 0.2f));
+    DeviceArray<float> bias(Values(2).vector<float>(std::size_t(s.out)));
+    DeviceArray<float> norm(Values(3).vector<float>(std::size_t(s.in)));
+    DeviceArray<Act> x(Values(4).vector<Act>(std::size_t(s.n_tokens * x_stride)));
+    DeviceArray<float> stream(Values(5).vector<float>(std::size_t(s.n_tokens * s.in)));
+    DeviceArray<float> y(Values(6).vector<float>(std::size_t(s.n_tokens * s.out)));
+    DeviceArray<Act> act(s.n_tokens * s.out);
+    DeviceArray<kernels::Best> best(std::vector<kernels::Best>(std::size_t(s.n_tokens), 0));
+    Gemv p{};
+    p.weight = w.get();
+    p.weight_type = type_of<W>();
+    p.bias = s.bias ? bias.get() : nullptr;
+    p.x = s.norm ? static_cast<const void*>(stream.get()) : x.get();
+    p.x_stride = s.norm ? s.in : x_stride;
+    p.act_type = type_of<Act>();
+    p.norm_weight = s.norm ? norm.get() : nullptr;
+    p.eps = 1e-5f;
+    p.n_tokens = s.n_tokens;
+    p.out = s.out;
+    p.in = s.in;
+    const bool wide = end == End::store || end == End::add || end == End::argmax;
+    p.y = end == End::argmax_only ? nullptr : wide ? static_cast<void*>(y.get()) : act.get();
+    p.y_type = wide ? DType::f32 : type_of<Act>();
+    p.y_stride = end == End::swiglu ? s.out / 2 : s.out;
+    p.best = best;
+    switch (end) {
+        case End::store:
+        case End::store_activations:
+            return kernels::gemv(p, Dependent::yes, nullptr);
+        case End::add:
+            return kernels::gemv_add(p, Dependent::yes, nullptr);
+        case End::swiglu:
+            return kernels::gemv_swiglu(p, Dependent::yes, nullptr);
+        case End::argmax:
+        case End::argmax_only:
+            return kernels::gemv_argmax(p, Dependent::yes, nullptr);
+    }
+}
+
+template <typename W, typename Act>
+void run_gemvs() {
+    // Past one round of the unrolled loop (4 x 32 x 8 of 16 bits), and to a norm that takes four channels a
+    // thread.
+    const int in = 2312;
+    for (const End end :
+         {End::store, End::store_activations, End::add, End::swiglu, End::argmax, End::argmax_only}) {
+        for (const int n : {1, 2, 4, 8})
+            for (const bool norm : {false, true})
+                if (!norm || kernels::gemv_fuses_norm(n, in, type_of<Act>(), type_of<W>()))
+                    run_gemv<W, Act>(end, {n, end == End::swiglu ? 34 : 33, in, norm});
+                else  // what doesn't fit at this width is asked for at a smaller one
+                    run_gemv<W, Act>(end, {n, 18, 1032, norm});
+        run_gemv<W, Act>(end, {3, 18, 264, true, false});
+        run_gemv<W, Act>(end, {3, 18, 264, false, false});
+        run_gemv<W, Act>(end, {5, 18, 16, true});
+        // 16-byte loads can't: four channels a lane at least
+        run_gemv<W, Act>(end, {2, end == End::swiglu ? 34 : 33, 301});
+        run_gemv<W, Act>(end, {2, 18, 301, false, false});
+        run_gemv<W, Act>(end, {2, 2, 13});
+    }
+}
+TEST(Paths, GemvBf16Bf16) { run_gemvs<bf16, bf16>(); }
+TEST(Paths, GemvBf16F32) { run_gemvs<bf16, float>(); }
+TEST(Paths, GemvF16F32) { run_gemvs<f16, float>(); }
+TEST(Paths, GemvF32F32) { run_gemvs<float, float>(); }
+
+struct QkvPath {
+    int n_tokens, n_heads, n_kv_heads, head_dim, rotary_dim, in;
+    bool norms, bias;
+};
+template <typename W, typename Act>
+void run_qkv(const QkvPath& s) {
+    const int width = (s.n_heads + 2 * s.n_kv_heads) * s.head_dim;
+    DeviceArray<W> w(Values(1).vector<W>(std::size_t(width * s.in), 0.2f));
+    DeviceArray<float> x(Values(2).vector<float>(std::size_t(s.n_tokens * s.in)));
+    DeviceArray<float> norm(Values(3).vector<float>(std::size_t(s.in)));
+    DeviceArray<float> bias(Values(4).vector<float>(std::size_t(width)));
+    DeviceArray<float> angles(Values(5).vector<float>(std::size_t(s.n_tokens * s.rotary_dim + 1)));
+    DeviceArray<float> q_norm(Values(6).vector<float>(std::size_t(s.head_dim)));
+    DeviceArray<float> k_norm(Values(7).vector<float>(std::size_t(s.head_dim)));
+    DeviceArray<int> arrivals(std::vector<int>(std::size_t(s.n_heads + s.n_kv_heads), 0));
+    std::vector<int> slots;
+    for (int t = 0; t < s.n_tokens; ++t) slots.push_back((t * 23 + 15) % 64);
+    DeviceArray<int> device_slots(slots);
+    DeviceArray<float> qkv(s.n_tokens * width);
+    DeviceArray<Act> k(4 * s.n_kv_heads * 16 * s.head_dim), v(4 * s.n_kv_heads * 16 * s.head_dim);
+    Gemv p{};
+    p.weight = w.get();
+    p.weight_type = type_of<W>();
+    p.act_type = type_of<Act>();
+    p.bias = s.bias ? bias.get() : nullptr;
+    p.x = x.get();
+    p.x_stride = s.in;
+    p.norm_weight = norm;
+    p.eps = 1e-5f;
+    p.n_tokens = s.n_tokens;
+    p.out = width;
+    p.in = s.in;
+    p.arrivals = s.norms ? arrivals.get() : nullptr;
+    p.rope.qkv = qkv;
+    p.rope.qkv_stride = width;
+    p.rope.k = k.get();
+    p.rope.v = v.get();
+    p.rope.kv_type = type_of<Act>();
+    p.rope.cos_sin = angles;
+    p.rope.slots = device_slots;
+    p.rope.q_norm = s.norms ? q_norm.get() : nullptr;
+    p.rope.k_norm = s.norms ? k_norm.get() : nullptr;
+    p.rope.eps = 1e-5f;
+    p.rope.n_tokens = s.n_tokens;
+    p.rope.n_heads = s.n_heads;
+    p.rope.n_kv_heads = s.n_kv_heads;
+    p.rope.head_dim = s.head_dim;
+    p.rope.rotary_dim = s.rotary_dim;
+    kernels::gemv_qkv(p, Dependent::yes, nullptr);
+}
+template <typename W, typename Act>
+void run_qkvs() {
+    for (const int n : {1, 2, 4, 8})
+        for (const bool norms : {false, true}) {
+            const int in = kernels::gemv_fuses_norm(n, 2312, type_of<Act>(), type_of<W>()) ? 2312 : 1032;
+            run_qkv<W, Act>({n, 2, 1, 16, 16, in, norms, true});
+            run_qkv<W, Act>({n, 1, 1, 256, 64, 40, norms, false});
+        }
+}
+TEST(Paths, Qkv) {
+    run_qkvs<bf16, bf16>();
+    run_qkvs<bf16, float>();
+    run_qkvs<f16, float>();
+    run_qkvs<float, float>();
+}
+
+template <typename T>
+void run_rows() {
+    const int hidden = 1100;
+    DeviceArray<T> table(Values(1).vector<T>(std::size_t(3 * hidden)));
+    DeviceArray<int> ids(std::vector<int>{2, 0});
+    DeviceArray<float> x(2 * hidden), gathered(2 * hidden);
+    kernels::embed(x, hidden, table, type_of<T>(), ids, 2, hidden, 3, nullptr);
+    DeviceArray<int> rows(std::vector<int>{1, 0});
+    kernels::gather_rows(gathered, hidden, x, hidden, rows, 2, hidden, nullptr);
+}
+TEST(Paths, Rows) {
+    run_rows<float>();
+    run_rows<bf16>();
+    run_rows<f16>();
+}
+
+template <typename T>
+void run_swiglu(int n, int intermediate) {
+    DeviceArray<float> in(Values(1).vector<float>(std::size_t(2 * n * intermediate), 3));
+    DeviceArray<T> out(n * intermediate);
+    kernels::swiglu(out.get(), type_of<T>(), intermediate, in, n, intermediate, nullptr);
+}
+// More rows than a grid has: a block takes several.
+TEST(Paths, SwigluOfManyRows) {
+    run_swiglu<float>(32768 * 5 + 3, 1);
+    run_swiglu<bf16>(32768 * 5 + 3, 1);
+}
+
+TEST(Paths, CopiesOfLargePages) {
+    const std::size_t page_bytes = 128 * 16 * 6 + 16;
+    DeviceArray<char> pool(std::vector<char>(3 * page_bytes, 'x'));
+    DeviceArray<void*> pools(std::vector<void*>{pool.get()});
+    DeviceArray<int> src(std::vector<int>{2}), dst(std::vector<int>{0});
+    kernels::copy_pages(pools, 1, page_bytes, src, dst, 1, nullptr);
+}
+
+TEST(Paths, LongRowsOfLogits) {
+    const int vocab = 512 * 5 + 7;
+    DeviceArray<float> logits(Values(8).vector<float>(std::size_t(vocab), 4)), chosen_logprobs(1),
+        top_logprobs(3);
+    DeviceArray<int> chosen(std::vector<int>{vocab - 1}), top_ids(3), ids(1);
+    kernels::logprobs({logits, vocab, chosen, chosen_logprobs, top_ids, top_logprobs, 1, vocab, 3}, nullptr);
+    DeviceArray<int> none(std::vector<int>{-1});
+    kernels::logprobs({logits, vocab, none, chosen_logprobs, top_ids, top_logprobs, 1, vocab, 3}, nullptr);
+    kernels::logprobs({logits, vocab, nullptr, nullptr, top_ids, top_logprobs, 1, vocab, 1}, nullptr);
+    // more asked than there are
+    kernels::logprobs({logits, 2, nullptr, nullptr, top_ids, top_logprobs, 1, 2, 3}, nullptr);
+    const int long_vocab = 64 * 512 * 5 + 3;  // 64 blocks, several elements a thread
+    DeviceArray<float> row(Values(9).vector<float>(std::size_t(long_vocab), 4));
+    DeviceArray<kernels::Best> best(std::vector<kernels::Best>{0});
+    kernels::argmax(best, row, long_vocab, 1, long_vocab, nullptr);
+    kernels::take_best(ids, best, 1, nullptr);
+}
+
+TEST(Paths, LongRowsOfAttention) {
+    // Counts of keys and channels that leave three over a multiple of four.
+    for (const int head_dim : {67, 255}) {
+        const int n_pages = 20, context = 303;
+        const std::size_t size = std::size_t(n_pages * 16 * head_dim);
+        DeviceArray<float> k(Values(1).vector<float>(size)), v(Values(2).vector<float>(size));
+        DeviceArray<bf16> k16(Values(1).vector<bf16>(size)), v16(Values(2).vector<bf16>(size));
+        DeviceArray<float> q(Values(3).vector<float>(std::size_t(2 * head_dim))), out(2 * head_dim);
+        DeviceArray<bf16> out16(2 * head_dim);
+        DeviceArray<int> first(std::vector<int>{0, 1}), contexts(std::vector<int>{context});
+        std::vector<int> pages;
+        for (int i = 0; i < n_pages; ++i) pages.push_back(n_pages - 1 - i);
+        DeviceArray<int> table(pages);
+        kernels::Attention p{};
+        p.out_stride = p.q_stride = 2 * head_dim;
+        p.q = q;
+        p.first_token = first;
+        p.context_len = contexts;
+        p.page_table = table;
+        p.page_stride = n_pages;
+        p.n_seqs = p.n_kv_heads = 1;
+        p.n_heads = 2;
+        p.head_dim = head_dim;
+        p.scale = 0.1f;
+        for (const int window : {0, 100}) {
+            p.window = window;
+            p.out = out.get();
+            p.k = k.get();
+            p.v = v.get();
+            p.kv_type = DType::f32;
+            kernels::attn_generic(p, 1, Dependent::yes, nullptr);
+            p.out = out16.get();
+            p.k = k16.get();
+            p.v = v16.get();
+            p.kv_type = DType::bf16;
+            kernels::attn_generic(p, 1, Dependent::yes, nullptr);
+        }
+    }
+}
+
+// Every head_dim: several pages a warp in decode and many splits, several tiles in prefill, with and without
+// a window.
+TEST(Paths, TiledAttention) {
+    for (const int head_dim : {64, 80, 96, 128, 256}) {
+        const int long_context = 32 * 64 * 3 + 21, context = 200, n_heads = 2;
+        const int long_pages = (long_context + 15) / 16, n_pages = long_pages + (context + 15) / 16;
+        const auto size = std::size_t(n_pages * 16 * head_dim);
+        DeviceArray<bf16> k(Values(1).vector<bf16>(size)), v(Values(2).vector<bf16>(size));
+        const int n_tokens = 1 + 150;
+        const auto rows = std::size_t(n_tokens * n_heads * head_dim);
+        DeviceArray<float> q(Values(3).vector<float>(rows));
+        DeviceArray<bf16> out(rows);
+        DeviceArray<int> first(std::vector<int>{0, 1, n_tokens}),
+            contexts(std::vector<int>{long_context, context});
+        std::vector<int> pages;
+        for (int seq = 0; seq < 2; ++seq)
+            for (int i = 0; i < long_pages; ++i)
+                pages.push_back(seq == 0 ? i : std::min(long_pages + i, n_pages - 1));
+        DeviceArray<int> table(pages);
+        DeviceArray<float> scratch(kernels::attn_decode_scratch(2, n_heads, 1, head_dim));
+        kernels::Attention p{};
+        p.out = out.get();
+        p.q = q;
+        p.out_stride = p.q_stride = n_heads * head_dim;
+        p.k = k.get();
+        p.v = v.get();
+        p.kv_type = DType::bf16;
+        p.first_token = first;
+        p.context_len = contexts;
+        p.page_table = table;
+        p.page_stride = long_pages;
+        p.n_seqs = 2;
+        p.n_heads = n_heads;
+        p.n_kv_heads = 1;
+        p.head_dim = head_dim;
+        p.scale = 0.1f;
+        for (const int window : {0, 70}) {
+            p.window = window;
+            kernels::attn_prefill(p, kernels::attn_prefill_tiles(150, n_heads, 1), Dependent::yes, nullptr);
+            kernels::attn_decode(p, scratch, long_context, Dependent::yes, nullptr);
+        }
+    }
+}
+
+TEST(Paths, ManyBiasesAndPenalties) {
+    const int vocab = 512 * 5 + 7, n = 512 * 3;
+    std::vector<int> ids;
+    for (int i = 0; i < n; ++i) ids.push_back(i);
+    DeviceArray<int> device_ids(ids);
+    DeviceArray<float> values(Values(1).vector<float>(std::size_t(n))),
+        logits(Values(2).vector<float>(std::size_t(vocab), 4));
+    kernels::SampleRow row{};
+    row.inverse_temperature = 0.8f;
+    row.top_p = 0.9;
+    row.min_p = 0.001;
+    row.repetition = 1.1f;
+    row.bias_ids = row.penalty_ids = device_ids;
+    row.biases = row.penalties = values;
+    row.n_bias = row.n_penalties = n;
+    DeviceArray<kernels::SampleRow> rows(std::vector<kernels::SampleRow>{row});
+    DeviceArray<kernels::Sampled> out(1);
+    kernels::sample(out, logits, vocab, rows, 1, vocab, nullptr);
+}
+
+}  // namespace
+}  // namespace llmgen::simt
