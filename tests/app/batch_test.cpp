@@ -67,6 +67,41 @@ TEST(Batch, EveryLineIsAnsweredInItsPlace) {
     EXPECT_EQ(out[8]["line"], 10);
 }
 
+// A bad value is one line's fault: said in its place, and the others are answered.
+TEST(Batch, BadValuesAreSaidInTheirLine) {
+    TempDir dir;
+    const std::vector<std::pair<std::string, std::string>> bad = {
+        {R"("max_new_tokens":-1)", "max_new_tokens"},
+        {R"("max_new_tokens":2147483648)", "max_new_tokens"},
+        {R"("max_new_tokens":"5")", "max_new_tokens"},
+        {R"("max_new_tokens":1.5)", "max_new_tokens"},
+        {R"("temperature":-1)", "temperature"},
+        {R"("temperature":"hot")", "temperature"},
+        {R"("top_p":2)", "top_p"},
+        {R"("min_p":-0.1)", "min_p"},
+        {R"("top_k":-2)", "top_k"},
+        {R"("repetition_penalty":0)", "repetition_penalty"},
+        {R"("logit_bias":{"262":1})", "262"},
+        {R"("logit_bias":{"-1":1})", "logit_bias"},
+        {R"("stop_token_ids":[262])", "262"},
+        {R"("stop":[""])", "stop"},
+        {R"("token_ids":[1])", "one of"},
+        {R"("max_new_token":3)", "max_new_tokens"}};
+    std::string text;
+    for (const auto& [field, said] : bad)
+        text += R"({"prompt":"a",)" + field + "}\n" + R"({"prompt":"a","max_new_tokens":1})" + "\n";
+    const Outcome outcome = run(batch({dir.file("in.jsonl", text), "-o", dir.at("out.jsonl"), "--greedy"}));
+    EXPECT_EQ(outcome.code, 1) << outcome.err;
+    const std::vector<json> out = read_lines(dir.at("out.jsonl"));
+    ASSERT_EQ(out.size(), 2 * bad.size());
+    for (std::size_t i = 0; i < bad.size(); ++i) {
+        ASSERT_TRUE(out[2 * i].contains("error")) << bad[i].first;
+        EXPECT_THAT(out[2 * i]["error"]["message"].get<std::string>(), HasSubstr(bad[i].second))
+            << bad[i].first;
+        EXPECT_FALSE(out[2 * i + 1].contains("error")) << out[2 * i + 1];
+    }
+}
+
 TEST(Batch, TheSameIdsAsAlone) {
     TempDir dir;
     std::string text;
@@ -93,40 +128,87 @@ TEST(Batch, TheSameIdsAsAlone) {
     }
 }
 
+/// Peak memory of a process so far, in kB; 0 where it has ended.
+long peak_kb(const Process& process) {
+    std::ifstream status("/proc/" + std::to_string(process.pid()) + "/status");
+    for (std::string line; std::getline(status, line);)
+        if (line.starts_with("VmHWM:")) return std::stol(line.substr(6));
+    return 0;
+}
+
+// 10,000 lines, each hundredth bad, killed 20 times at random; then the output is as if nothing had happened.
 TEST(Batch, KilledAtAnyMomentAndResumed) {
     TempDir dir;
-    constexpr int kLines = 1500;
+#ifdef __SANITIZE_ADDRESS__
+    constexpr int kLines = 2000, kKills = 20;
+#else
+    constexpr int kLines = 10000, kKills = 20;
+#endif
     std::string text;
-    int bad = 0;
-    for (int i = 0; i < kLines; ++i) {
-        const bool is_bad = i % 100 == 7;
-        bad += is_bad;
-        text += is_bad ? "{bad\n"
-                       : json{{"id", "r" + std::to_string(i)},
-                              {"prompt", std::to_string(i)},
-                              {"max_new_tokens", i % 9 + 1}}
-                                 .dump() +
-                             "\n";
-    }
+    for (int i = 0; i < kLines; ++i)
+        text += i % 100 == 7 ? "{bad\n"
+                             : json{{"id", "r" + std::to_string(i)},
+                                    {"token_ids", {40 + i % 50, 60 + i / 50 % 50}},
+                                    {"max_new_tokens", i % 5 + 1}}
+                                       .dump() +
+                                   "\n";
     const std::string in = dir.file("in.jsonl", text);
-    const Arguments arguments = batch({in, "-o", dir.at("out.jsonl"), "--resume", "--concurrency", "8"});
+    const Arguments arguments =
+        batch({in, "-o", dir.at("out.jsonl"), "--resume", "--greedy", "--ignore-eos"});
     std::mt19937 random(11);
-    for (int kill = 0; kill < 12; ++kill) {
+    std::vector<std::size_t> sizes;
+    for (int kill = 0; kill < kKills; ++kill) {
         Process process(arguments);
-        std::this_thread::sleep_for(std::chrono::milliseconds(20 + random() % 150));
-        process.signal(kill % 4 == 3 ? SIGINT : SIGKILL);
-        process.wait();
+        std::this_thread::sleep_for(std::chrono::milliseconds(20 + random() % 380));
+        process.signal(SIGKILL);
+        EXPECT_EQ(process.wait().code, -SIGKILL) << "it was done before kill " << kill;
+        sizes.push_back(std::filesystem::exists(dir.at("out.jsonl")) ? slurp(dir.at("out.jsonl")).size() : 0);
     }
-    const Outcome outcome = run(arguments);
+    EXPECT_GT(sizes.back(), 0u);
+    const Outcome outcome = run(arguments, {.timeout_s = 400});
     EXPECT_EQ(outcome.code, 1) << outcome.err;  // the bad lines of earlier runs count
+    std::printf("  %s", outcome.err.c_str());
+    const std::string whole = slurp(dir.at("out.jsonl"));
     const std::vector<json> out = read_lines(dir.at("out.jsonl"));
     ASSERT_EQ(out.size(), std::size_t(kLines));
-    int errors = 0;
     for (int i = 0; i < kLines; ++i) {
-        ASSERT_EQ(out[std::size_t(i)]["line"], i + 1);
-        errors += out[std::size_t(i)].contains("error");
+        const json& line = out[std::size_t(i)];
+        const bool bad = i % 100 == 7;
+        ASSERT_EQ(line["line"], i + 1);
+        ASSERT_EQ(line["id"], bad ? json(i) : json("r" + std::to_string(i)));
+        ASSERT_EQ(line.contains("error"), bad);
+        if (bad) continue;
+        ASSERT_EQ(line["output"]["token_ids"].size(), std::size_t(i % 5 + 1));
     }
-    EXPECT_EQ(errors, bad);
+    EXPECT_EQ(run(arguments).code, 1);  // nothing is left to do, and nothing changes
+    EXPECT_EQ(slurp(dir.at("out.jsonl")), whole);
+}
+
+// What is held is what is under way, not what was read or written.
+TEST(Batch, PeakMemoryStaysFlat) {
+    TempDir dir;
+    std::string text;
+    for (int i = 0; i < 6000; ++i)
+        text += json{{"token_ids", {40 + i % 50, 60 + i / 50}},
+                     {"max_new_tokens", 2},
+                     {"note", std::string(400, 'n')}}
+                    .dump() +
+                "\n";
+    const std::string in = dir.file("in.jsonl", text);
+    Process process(batch({in, "-o", dir.at("out.jsonl"), "--ignore-eos", "--kv-memory", "16MiB"}));
+    std::vector<long> peaks;  // by tenths of the input
+    for (int i = 0; i < 6000 && peaks.size() < 10; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        std::ifstream file(dir.at("out.jsonl"));
+        const long lines = std::count(std::istreambuf_iterator<char>(file), {}, '\n');
+        const long peak = peak_kb(process);
+        if (peak == 0) break;
+        if (lines >= long(peaks.size() + 1) * 550) peaks.push_back(peak);
+    }
+    EXPECT_EQ(process.wait().code, 0);
+    ASSERT_GE(peaks.size(), 5u);
+    for (const long peak : peaks) std::printf("  VmHWM %ld kB\n", peak);
+    EXPECT_LE(peaks.back(), peaks[1] + 2048) << "from a fifth of the input to its end";
 }
 
 TEST(Batch, ATornLineIsDoneAgain) {

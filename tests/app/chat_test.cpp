@@ -79,6 +79,51 @@ TEST(Chat, TheSecondTurnReusesTheFirst) {
     EXPECT_GE(std::stoi(outcome.err.substr(at + 6)), 32) << outcome.err;
 }
 
+TEST(Chat, AConversationIsSavedAndGoneOnWith) {
+    TempDir dir;
+    const Outcome first =
+        run(chat({"--max-new-tokens", "3", "--system", "Be brief."}),
+            {.input = "one\n/save " + dir.at("a.json") + "\n/system Be kind.\ntwo\n/save " +
+                      dir.at("b.json") + "\n/clear\nthree\n/save " + dir.at("c.json") + "\n"});
+    EXPECT_EQ(first.code, 0) << first.err;
+    const auto roles = [&](const std::string& file) {
+        std::string all;
+        for (const json& message : json::parse(slurp(dir.at(file))))
+            all += message["role"].get<std::string>()[0];
+        return all;
+    };
+    EXPECT_EQ(roles("a.json"), "sua");
+    EXPECT_EQ(json::parse(slurp(dir.at("a.json")))[0]["content"], "Be brief.");
+    EXPECT_EQ(json::parse(slurp(dir.at("b.json")))[0]["content"], "Be kind.");
+    EXPECT_EQ(roles("c.json"), "sua");
+    // Loaded by flag or by command, it goes on the same.
+    const Outcome flag = run(chat({"--max-new-tokens", "3", "--messages", dir.at("a.json")}),
+                             {.input = "more\n/save " + dir.at("d.json") + "\n"});
+    const Outcome command =
+        run(chat({"--max-new-tokens", "3"}),
+            {.input = "/load " + dir.at("a.json") + "\nmore\n/save " + dir.at("e.json") + "\n"});
+    EXPECT_EQ(flag.code + command.code, 0) << flag.err << command.err;
+    EXPECT_EQ(roles("d.json"), "suaua");
+    EXPECT_EQ(slurp(dir.at("d.json")), slurp(dir.at("e.json")));
+}
+
+TEST(Chat, ManyLinesOnATerminal) {
+    TempDir dir;
+    Terminal terminal(chat({"--no-history", "--max-new-tokens", "2"}));
+    ASSERT_TRUE(terminal.see(">>> ")) << terminal.screen();
+    terminal.type("\"\"\"\n");
+    ASSERT_TRUE(terminal.see("... ")) << terminal.screen();
+    terminal.type("first\n");
+    ASSERT_TRUE(terminal.see("... "));
+    terminal.type("second\"\"\"\n");
+    ASSERT_TRUE(terminal.see("may be incomplete")) << terminal.screen();
+    ASSERT_TRUE(terminal.see(">>> "));
+    terminal.type("/save " + dir.at("m.json") + "\n");
+    ASSERT_TRUE(terminal.see(">>> ")) << terminal.screen();
+    EXPECT_EQ(json::parse(slurp(dir.at("m.json")))[0]["content"], "first\nsecond");
+    EXPECT_EQ(terminal.leave(), 0);
+}
+
 TEST(Chat, OnATerminal) {
     TempDir state;
     Terminal terminal(chat({"--max-new-tokens", "4"}),

@@ -73,6 +73,7 @@ public:
         if (in_ >= 0) ::close(std::exchange(in_, -1));
     }
     void signal(int number) const { ::kill(pid_, number); }
+    pid_t pid() const { return pid_; }
 
     /// Collects output until `text` was seen on stdout or stderr; false after the timeout.
     bool wait_for(const std::string& text) {
