@@ -49,9 +49,12 @@ inline std::unique_ptr<Ops> open_ops(const std::string& compute) {
 
 class Harness {
 public:
-    Harness(const std::filesystem::path& directory, const std::string& compute, int max_context = 0)
+    Harness(const std::filesystem::path& directory,
+            const std::string& compute,
+            int max_context = 0,
+            std::unique_ptr<Ops> ops = nullptr)
         : checkpoint_(Checkpoint::open(directory, known_architectures())),
-          ops_(open_ops(compute)),
+          ops_(ops != nullptr ? std::move(ops) : open_ops(compute)),
           model_(load_model(checkpoint_, *ops_)) {
         const int context =
             max_context > 0 ? max_context : std::min(2048, context_limit(checkpoint_.config()));
