@@ -10,7 +10,7 @@ MODEL_PACKAGES=(python3 python3-venv)
 # To test besides.
 TEST_PACKAGES=(git libgtest-dev libgmock-dev libbenchmark-dev python3)
 # Tests that need these are skipped, and say so, where a distribution lacks them.
-OPTIONAL_TEST_PACKAGES=(ccache clang-format-14 clang-14 libclang-rt-14-dev)
+OPTIONAL_TEST_PACKAGES=(ccache clang-format-14 clang-14 libclang-rt-14-dev valgrind)
 
 say() { printf '%s\n' "$*" >&2; }
 

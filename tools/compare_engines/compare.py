@@ -11,16 +11,19 @@ does not.
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import pathlib
 import platform
 import random
-import statistics
+import resource
 import subprocess
 import sys
 import tempfile
 import time
+
+import report
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -34,20 +37,42 @@ WORDS = ("the old mill by the river was sold last spring to a man from the city 
 
 
 class Load:
-    """n prompts of one length, answered together."""
+    """n prompts of one length, answered together; `what` is the figure that is taken from the times."""
 
-    def __init__(self, name, prompts, length, new, what):
-        self.name, self.prompts, self.length, self.new, self.what = name, prompts, length, new, what
+    def __init__(self, key, label, what, prompts, length, new):
+        self.key, self.label, self.what, self.prompts, self.length, self.new = key, label, what, prompts, length, new
+        self.unit, self.better = ("ms", "less") if what == "p99" else ("tok/s", "more")
+
+    def shape(self):
+        return self.prompts, self.length, self.new
+
+    def value(self, times):
+        """`times`: seconds from the start until all prompts have their 1st, 2nd, … new token."""
+        if self.what == "prefill":
+            return self.prompts * self.length / times[0]
+        if self.what == "decode":
+            return self.prompts * (self.new - 1) / (times[-1] - times[0])
+        gaps = sorted(b - a for a, b in zip(times, times[1:]))
+        at = 0.99 * (len(gaps) - 1)
+        low, high = gaps[int(at)], gaps[min(int(at) + 1, len(gaps) - 1)]
+        return 1e3 * (low + (at - int(at)) * (high - low))
 
 
 LOADS = [
-    Load("prefill 512", 1, 512, 128, "prefill"),
-    Load("decode after 512", 1, 512, 128, "decode"),
-    Load("prefill 1500", 1, 1500, 32, "prefill"),
-    Load("decode after 1500", 1, 1500, 32, "decode"),
-    Load("batch of 32, decode", 32, 64, 32, "decode"),
-    Load("batch of 32, prefill", 32, 64, 32, "prefill"),
+    Load("prefill_512", "prefill, 512 tokens", "prefill", 1, 512, 128),
+    Load("decode_512", "decode after 512 tokens", "decode", 1, 512, 128),
+    Load("p99_512", "99th percentile between tokens, after 512", "p99", 1, 512, 128),
+    Load("prefill_1500", "prefill, 1,500 tokens", "prefill", 1, 1500, 64),
+    Load("decode_1500", "decode after 1,500 tokens", "decode", 1, 1500, 64),
+    Load("prefill_32", "prefill, 32 × 64 tokens", "prefill", 32, 64, 32),
+    Load("decode_32", "decode, 32 sequences at once", "decode", 32, 64, 32),
+    Load("p99_32", "99th percentile between tokens, 32 at once", "p99", 32, 64, 32),
 ]
+WHOLE_RUN = [("run_s", "whole run of 8 tokens", "s"), ("run_mb", "its peak memory", "MB")]
+
+
+def peer_command(*arguments):
+    return [sys.executable, "-W", "ignore", str(HERE / "peers.py"), *arguments]
 
 
 class Peer:
@@ -55,14 +80,16 @@ class Peer:
 
     def __init__(self, name, *arguments):
         self.name = name
-        self.process = subprocess.Popen([sys.executable, "-W", "ignore", HERE / "peers.py", *arguments], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        # Their warnings go to a file: a pipe that nobody reads would stop them once it is full.
+        self.errors = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(peer_command(*arguments), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True)
         self.about = self.read()
 
     def read(self):
         line = self.process.stdout.readline()
         if not line:
-            raise SystemExit(f"{self.name} ended:\n{self.process.stderr.read()[-2000:]}")
+            self.errors.seek(0)
+            raise SystemExit(f"{self.name} ended:\n{self.errors.read()[-2000:]}")
         return json.loads(line)
 
     def ask(self, **request):
@@ -73,12 +100,16 @@ class Peer:
     def generate(self, prompts, new):
         return self.ask(op="generate", prompts=prompts, new=new)
 
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+
 
 class Llmgen:
     """`llmgen bench` on given prompts, with a warm-up of its own in each process."""
 
-    def __init__(self, binary, model, threads):
-        self.name, self.binary, self.model, self.threads = "llmgen", binary, model, threads
+    def __init__(self, binary, model, threads, device):
+        self.name, self.binary, self.model, self.threads, self.device = "llmgen", binary, model, threads, device
         version = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout.strip()
         self.about = {"version": version}
 
@@ -86,16 +117,16 @@ class Llmgen:
         """The read bandwidth beside which a decode pace stands; the best of three, as the machine may be busy."""
         for _ in range(3):
             run = subprocess.run([self.binary, "devices", "--json", "--threads", str(self.threads)], capture_output=True, text=True, check=True)
-            cpu = next(d for d in json.loads(run.stdout)["devices"] if d["name"] == "cpu")
-            self.about["features"] = cpu.get("description", "")
+            device = next(d for d in json.loads(run.stdout)["devices"] if d["name"].split(":")[0] == self.device)
+            self.about["features"] = device.get("description", "")
             for key in ("read_bandwidth_bytes_per_s", "matmul_bf16_flop_per_s"):
-                self.about[key] = max(self.about.get(key, 0), cpu.get(key, 0))
+                self.about[key] = max(self.about.get(key, 0), device.get(key) or 0)
 
     def generate(self, prompts, new):
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
             file.writelines(json.dumps(ids) + "\n" for ids in prompts)
             file.flush()
-            command = [self.binary, "bench", "-q", "--model", self.model, "--device", "cpu", "--compute", "bf16", "--threads",
+            command = [self.binary, "bench", "-q", "--model", self.model, "--device", self.device, "--compute", "bf16", "--threads",
                        str(self.threads), "--prompts", file.name, "--new-tokens", str(new), "--concurrency", str(len(prompts)),
                        "--repetitions", "1", "--warmup", "1", "--no-floor", "--format", "json", "--ids"]
             run = subprocess.run(command, capture_output=True, text=True)
@@ -113,7 +144,7 @@ def prompts_of(model, load, seed):
     """Ordinary text of exactly load.length tokens, another for each seed."""
     from tokenizers import Tokenizer
 
-    tokenizer, rng, out = Tokenizer.from_file(str(model / "tokenizer.json")), random.Random(f"{load.name.split(',')[0]} {seed}"), []
+    tokenizer, rng, out = Tokenizer.from_file(str(model / "tokenizer.json")), random.Random(f"{load.shape()} {seed}"), []
     for _ in range(load.prompts):
         text = " ".join(rng.choice(WORDS) for _ in range(load.length * 2))
         out.append(tokenizer.encode(text, add_special_tokens=False).ids[: load.length])
@@ -121,19 +152,11 @@ def prompts_of(model, load, seed):
     return out
 
 
-def rate(load, times):
-    """Tokens a second of the whole load; None where it has no decode."""
-    if load.what == "prefill":
-        return load.prompts * load.length / times[0]
-    return load.prompts * (load.new - 1) / (times[-1] - times[0])
-
-
 def measure(engines, model, rounds, loads):
-    """{engine: {load: [rate a round]}}, and every answer: (engine, prompt, ids)."""
-    rates = {e.name: {load.name: [] for load in loads} for e in engines}
+    """{load key: {engine: [value a round]}}, and every answer: (engine, prompt, ids)."""
+    values = {load.key: {e.name: [] for e in engines} for load in loads}
     answers = []
-    shapes = {(load.prompts, load.length, load.new): [x for x in loads if (x.prompts, x.length, x.new) == (load.prompts, load.length, load.new)]
-              for load in loads}
+    shapes = {load.shape(): [x for x in loads if x.shape() == load.shape()] for load in loads}
     for turn in range(rounds + 1):
         for same in shapes.values():
             prompts = prompts_of(model, same[0], turn)
@@ -145,9 +168,9 @@ def measure(engines, model, rounds, loads):
                     answers += [(engine.name, p, ids) for p, ids in list(zip(prompts, answer["ids"]))[:2]]
                     continue
                 for load in same:
-                    rates[engine.name][load.name].append(rate(load, answer["times"]))
+                    values[load.key][engine.name].append(load.value(answer["times"]))
     print("\r" + " " * 70 + "\r", end="", file=sys.stderr)
-    return rates, answers
+    return values, answers
 
 
 def check_ids(answers, reference):
@@ -170,80 +193,44 @@ def check_ids(answers, reference):
 
 
 def whole_runs(commands, rounds):
-    """A fresh process that answers 8 tokens: seconds and peak bytes, medians."""
-    out = {name: {"seconds": [], "peak_bytes": []} for name in commands}
+    """A fresh process that answers 8 tokens: {key: {engine: [value a round]}}."""
+    out = {key: {name: [] for name in commands} for key, _, _ in WHOLE_RUN}
     for turn in range(rounds + 1):
         for name, command in commands.items():
             begin = time.perf_counter()
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
             _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = status
+            process.returncode = os.waitstatus_to_exitcode(status)
             if status:
                 raise SystemExit(f"{name}: {command} failed")
             if turn:
-                out[name]["seconds"].append(time.perf_counter() - begin)
-                out[name]["peak_bytes"].append(usage.ru_maxrss * 1024)
+                out["run_s"][name].append(time.perf_counter() - begin)
+                out["run_mb"][name].append(usage.ru_maxrss * 1024 / 1e6)
     return out
 
 
-def summary(values):
-    ordered = sorted(values)
-    return {"median": statistics.median(ordered), "min": ordered[0], "max": ordered[-1], "n": len(ordered), "values": values}
+class Others:
+    """What part of the CPUs other programs (and the host of a virtual machine) take while we measure."""
 
+    def __init__(self):
+        self.begin, self.busy = time.perf_counter(), self.busy_seconds()
 
-def ratios(rates, name):
-    """llmgen over a peer, round by round, so that the machine's drift cancels."""
-    return {load: summary([a / b for a, b in zip(mine, rates[name][load])]) for load, mine in rates["llmgen"].items()}
+    @staticmethod
+    def busy_seconds():
+        try:
+            fields = [int(f) for f in pathlib.Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
+        except OSError:
+            return None
+        user, nice, system, _, _, irq, softirq, steal = fields
+        return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
-
-def table(report):
-    names = list(report["engines"])
-    peers = [n for n in names if n != "llmgen"]
-    head = ["", *names, *(f"llmgen ÷ {p}" for p in peers if "llmgen" in names)]
-    rows = []
-    for load in report["rates"][names[0]]:
-        row = [load + ", tok/s"]
-        row += [f"{s['median']:.1f} ({s['min']:.1f} to {s['max']:.1f})" for s in (report["rates"][n][load] for n in names)]
-        row += [f"{s['median']:.2f} ({s['min']:.2f} to {s['max']:.2f})" for s in (report["ratios"][p][load] for p in peers if p in report["ratios"])]
-        rows.append(row)
-    for key, label, scale in (("seconds", "whole run of 8 tokens, s", 1), ("peak_bytes", "its peak memory, MB", 1e-6)):
-        row = [label]
-        for n in names:
-            s = report["whole_run"].get(n, {}).get(key)
-            row.append(f"{s['median'] * scale:.2f} ({s['min'] * scale:.2f} to {s['max'] * scale:.2f})" if s else "–")
-        if "llmgen" in names:
-            for p in peers:
-                a, b = report["whole_run"].get("llmgen"), report["whole_run"].get(p)
-                row.append(f"{a[key]['median'] / b[key]['median']:.2f}" if a and b else "–")
-        rows.append(row)
-    lines = ["| " + " | ".join(r) + " |" for r in [head] + rows]
-    lines.insert(1, "|---|" + "---:|" * (len(head) - 1))
-    return "\n".join(lines)
-
-
-def plot(report):
-    """Bars of tokens a second, each load on a scale of its own; plain SVG that reads on white and on black."""
-    names, loads = list(report["engines"]), list(report["rates"][next(iter(report["rates"]))])
-    colours = {"llmgen": "#2166c2", "llama.cpp": "#d9730d", "transformers": "#8d8a84"}
-    width, bar, gap = 640, 18, 16
-    height = 30 + len(loads) * (len(names) * bar + gap + 18)
-    out = [f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' font-family='system-ui, sans-serif' font-size='13'>",
-           f"<rect width='{width}' height='{height}' fill='#fbfaf8'/>"]
-    y = 24
-    for load in loads:
-        most = max(report["rates"][n][load]["max"] for n in names)
-        out.append(f"<text x='12' y='{y}' font-weight='600' fill='#1b1b1a'>{load}, tokens per second</text>")
-        y += 8
-        for n in names:
-            s = report["rates"][n][load]
-            scale = (width - 250) / most
-            out.append(f"<text x='100' y='{y + 13}' text-anchor='end' fill='#62605c'>{n}</text>"
-                       f"<rect x='108' y='{y}' width='{s['median'] * scale:.1f}' height='{bar - 4}' fill='{colours.get(n, '#10825a')}'/>"
-                       f"<line x1='{108 + s['min'] * scale:.1f}' x2='{108 + s['max'] * scale:.1f}' y1='{y + 7}' y2='{y + 7}' stroke='#1b1b1a'/>"
-                       f"<text x='{116 + s['max'] * scale:.1f}' y='{y + 12}' fill='#1b1b1a'>{s['median']:.0f}</text>")
-            y += bar
-        y += gap + 10
-    return "\n".join(out) + "\n</svg>\n"
+    def part(self):
+        """Once all that we started has ended; None where the system doesn't tell."""
+        if self.busy is None:
+            return None
+        usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        own = sum(u.ru_utime + u.ru_stime for u in usages)
+        return max(0.0, (self.busy_seconds() - self.busy - own) / (time.perf_counter() - self.begin) / os.cpu_count())
 
 
 def cpu_name():
@@ -258,69 +245,91 @@ def arguments():
     parser = argparse.ArgumentParser(prog="tools/compare")
     parser.add_argument("--model", type=pathlib.Path, help="checkpoint directory (default: SmolLM2-135M-Instruct)")
     parser.add_argument("--llmgen", type=pathlib.Path, default=ROOT / "build" / "quickstart" / "src" / "app" / "llmgen", help="the binary (default: what tools/quickstart builds)")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="one load, two rounds, no whole runs")
+    parser.add_argument("--quick", action="store_true", help="one shape of load, two rounds, no whole runs")
+    parser.add_argument("--markdown", action="store_true", help="print what the README shows, to be pasted as it is")
     parser.add_argument("--without-llmgen", action="store_true", help="the peers alone")
     parser.add_argument("--out", type=pathlib.Path, default=CACHE / "compare")
     return parser.parse_args()
 
 
+def shown_command(options):
+    """The options that a reader can repeat; paths of this machine mean nothing to him."""
+    words = ["tools/compare"]
+    if options.device != "cpu":
+        words += ["--device", options.device]
+    if options.quick:
+        words.append("--quick")
+    else:
+        words += ["--rounds", str(options.rounds)]
+    return " ".join([*words, "--threads", str(options.threads)])
+
+
+def installed(module):
+    return importlib.util.find_spec(module) is not None
+
+
 def main():
-    options = arguments()
+    options, others = arguments(), Others()
     options.out.mkdir(parents=True, exist_ok=True)
     model = options.model or pathlib.Path(subprocess.run([HERE.parent / "fetch_model", "smollm2"], check=True, text=True,
                                                          stdout=subprocess.PIPE).stdout.strip())
+    if not options.without_llmgen and not options.llmgen.exists():
+        raise SystemExit(f"compare: {options.llmgen} isn't there; run tools/quickstart, or give --llmgen BINARY")
     gguf = CACHE / "compare" / f"{model.name}-bf16.gguf"
     gguf.parent.mkdir(parents=True, exist_ok=True)
     if not gguf.exists():
         subprocess.run([sys.executable, HERE / "gguf_bf16.py", model, gguf], check=True)
-    threads = str(options.threads)
-    peers = [Peer("llama.cpp", "llama.cpp", str(gguf), threads), Peer("transformers", "transformers", str(model), threads)]
-    engines = peers if options.without_llmgen else [Llmgen(str(options.llmgen), str(model), options.threads), *peers]
-    rounds, loads = (2, LOADS[:2]) if options.quick else (options.rounds, LOADS)
+    common = ["--threads", str(options.threads), "--device", options.device]
+    commands = {"llama.cpp": ["llama.cpp", str(gguf), *common], "transformers": ["transformers", str(model), *common]}
+    if options.device == "cuda" and installed("vllm"):
+        commands["vllm"] = ["vllm", str(model), *common]
+    peers = []
+    for name, command in commands.items():
+        try:
+            peers.append(Peer(name, *command))
+        except SystemExit as problem:
+            if options.device == "cpu":
+                raise
+            print(f"going on without {problem}", file=sys.stderr)
+    commands = {peer.name: commands[peer.name] for peer in peers}
+    engines = peers if options.without_llmgen else [Llmgen(str(options.llmgen), str(model), options.threads, options.device), *peers]
+    rounds, loads = (2, LOADS[:3]) if options.quick else (options.rounds, LOADS)
 
-    rates, answers = measure(engines, model, rounds, loads)
+    values, answers = measure(engines, model, rounds, loads)
     for engine in engines:
         if isinstance(engine, Llmgen):
             engine.measure_limits()
     for peer in peers:
-        peer.process.stdin.close()
-        peer.process.wait()
-    ids = check_ids(answers, Peer("reference", "transformers", str(model), threads, "f32"))
-    once = [sys.executable, "-W", "ignore", str(HERE / "peers.py")]
-    commands = {} if options.quick else {
-        "llama.cpp": [*once, "llama.cpp", str(gguf), threads, "once"],
-        "transformers": [*once, "transformers", str(model), threads, "bf16", "once"],
-    }
-    if commands and not options.without_llmgen:
-        commands["llmgen"] = [str(options.llmgen), "-q", "--model", str(model), "--threads", threads, "--device", "cpu", "--prompt",
-                              "What is the capital of France?", "--max-new-tokens", "8", "--ignore-eos"]
-    runs = whole_runs(commands, rounds)
-    report = {
+        peer.end()
+    reference = Peer("reference", "transformers", str(model), "--threads", str(options.threads), "--dtype", "f32")
+    ids = check_ids(answers, reference)
+    reference.end()
+    rows = [(load.key, load.label, load.unit, load.better) for load in loads]
+    if not options.quick:
+        once = {name: peer_command(*command, "--once") for name, command in commands.items() if name != "vllm"}
+        if not options.without_llmgen:
+            once["llmgen"] = [str(options.llmgen), "-q", "--model", str(model), "--threads", str(options.threads), "--device", options.device,
+                              "--prompt", "What is the capital of France?", "--max-new-tokens", "8", "--ignore-eos"]
+        values |= whole_runs(once, rounds)
+        rows += [(*row, "less") for row in WHOLE_RUN]
+    out = {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "cpu": cpu_name(), "threads": options.threads, "dtype": "bf16", "model": model.name, "rounds": rounds,
+        "cpu": cpu_name(), "device": options.device, "threads": options.threads, "dtype": "bf16", "model": model.name, "rounds": rounds,
         "environment": {k: v for k, v in os.environ.items() if k.startswith(("OMP_", "GOMP_", "DNNL_", "ONEDNN_"))},
-        "command": "tools/compare " + " ".join(sys.argv[1:]),
+        "command": shown_command(options),
+        "others_part_of_cpu": others.part(),
         "engines": {e.name: e.about for e in engines},
-        "rates": {n: {load: summary(v) for load, v in by_load.items()} for n, by_load in rates.items()},
-        "ratios": {} if options.without_llmgen else {p.name: ratios(rates, p.name) for p in peers},
-        "whole_run": {n: {k: summary(v) for k, v in by_key.items()} for n, by_key in runs.items()},
+        "figures": report.figures(rows, values),
         "ids": ids,
     }
-    (options.out / "compare.json").write_text(json.dumps(report, indent=1) + "\n")
-    (options.out / "compare.svg").write_text(plot(report))
-    print(f"{report['date']}, {report['cpu']}, {threads} threads, {model.name} in bf16, {rounds} rounds in turn; median (minimum to maximum)\n")
-    print(table(report) + "\n")
-    about = report["engines"].get("llmgen", {})
-    if about.get("read_bandwidth_bytes_per_s"):
-        floor = about["weight_bytes"] / about["read_bandwidth_bytes_per_s"]
-        print(f"floor of decoding: {about['weight_bytes'] / 1e6:.0f} MB of weights at {about['read_bandwidth_bytes_per_s'] / 1e9:.1f} GB/s, measured: "
-              f"{1 / floor:.0f} tok/s; matmul peak {about['matmul_bf16_flop_per_s'] / 1e12:.2f} TFLOP/s\n")
-    for name, entry in ids.items():
-        print(f"{name}: {entry['equal_leading_tokens']} of {entry['tokens']} greedy ids equal to f32 up to the first near-tie; chosen tokens lie "
-              f"at most {entry['largest_margin']:.3f} below the best logit: {'sound' if entry['sound'] else 'WRONG'}")
-    print(f"\nwrote {options.out / 'compare.json'} and compare.svg", file=sys.stderr)
+    (options.out / "compare.json").write_text(json.dumps(out, indent=1) + "\n")
+    (options.out / "compare.svg").write_text(report.plot(out))
+    (options.out / "compare.md").write_text(report.markdown(out))
+    print(report.markdown(out) if options.markdown else report.text(out), end="")
+    print(f"wrote compare.json, compare.md and compare.svg into {options.out}", file=sys.stderr)
     return 0 if all(entry["sound"] for entry in ids.values()) else 1
 
 

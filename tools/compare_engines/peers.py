@@ -1,9 +1,8 @@
 """The peers, each in a process of its own: reads one JSON request a line, answers with one JSON line.
 
-    python peers.py llama.cpp    MODEL.gguf THREADS
-    python peers.py transformers CHECKPOINT_DIR THREADS [bf16|f32]
+    python peers.py llama.cpp|transformers|vllm MODEL --threads N [--dtype bf16|f32] [--device cpu|cuda] [--once]
 
-With a last argument "once": loads, answers 8 tokens to a short prompt, ends (a whole run, as a user feels it).
+--once: loads, answers 8 tokens to a short prompt, ends (a whole run, as a user feels it).
 
 {"op": "generate", "prompts": [[ids] ...], "new": N}: greedy, EOS not heeded, all prompts of one length and
 computed together. Answer: {"ids": [[N ids] ...], "times": [seconds from the start to the N-th token of all]}.
@@ -15,6 +14,7 @@ pays for sampling chains, streamers or detokenizing; only the last position's lo
 of the size that their own benchmark tools use.
 """
 
+import argparse
 import json
 import os
 import sys
@@ -22,14 +22,18 @@ import time
 
 
 class LlamaCpp:
-    def __init__(self, path, threads, *_):
+    def __init__(self, path, threads, dtype, device):
         import llama_cpp as lib
 
         self.lib, self.threads = lib, threads
+        if device == "cuda" and not lib.llama_supports_gpu_offload():
+            raise SystemExit("this llama-cpp-python was built without CUDA: CMAKE_ARGS=-DGGML_CUDA=ON pip install ...")
         self.quiet = lib.llama_log_callback(lambda *_: None)  # kept: the library calls it as long as it lives
         lib.llama_log_set(self.quiet, None)
         lib.llama_backend_init()
-        self.model = lib.llama_model_load_from_file(path.encode(), lib.llama_model_default_params())
+        params = lib.llama_model_default_params()
+        params.n_gpu_layers = 999 if device == "cuda" else 0
+        self.model = lib.llama_model_load_from_file(path.encode(), params)
         if not self.model:
             raise SystemExit(f"llama.cpp can't load {path}")
         self.n_vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self.model))
@@ -97,17 +101,17 @@ class LlamaCpp:
 
 
 class Transformers:
-    def __init__(self, path, threads, dtype="bf16"):
+    def __init__(self, path, threads, dtype, device):
         import torch
         import transformers
 
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
         torch.set_num_threads(threads)
-        self.torch = torch
+        self.torch, self.device = torch, device
         self.model = transformers.AutoModelForCausalLM.from_pretrained(
             path, dtype={"bf16": torch.bfloat16, "f32": torch.float32}[dtype])
-        self.model.eval()
+        self.model.eval().to(device)
         self.about = {"version": f"transformers {transformers.__version__}, torch {torch.__version__}",
                       "features": torch.backends.cpu.get_cpu_capability()}
 
@@ -115,31 +119,67 @@ class Transformers:
         torch = self.torch
         with torch.inference_mode():
             begin, times, steps = time.perf_counter(), [], []
-            out = self.model(torch.tensor(prompts), use_cache=True, logits_to_keep=1)
+            out = self.model(torch.tensor(prompts, device=self.device), use_cache=True, logits_to_keep=1)
             for step in range(new):
                 if step:
                     out = self.model(token[:, None], past_key_values=out.past_key_values, use_cache=True)
                 token = out.logits[:, -1].argmax(-1)
-                steps.append(token.tolist())
+                steps.append(token.tolist())  # waits for the computation
                 times.append(time.perf_counter() - begin)
         return {"ids": [list(ids) for ids in zip(*steps)], "times": times}
 
     def margins(self, prompt, ids):
         torch = self.torch
         with torch.inference_mode():
-            logits = self.model(torch.tensor([prompt + ids[:-1]]), logits_to_keep=len(ids)).logits[0].float()
+            logits = self.model(torch.tensor([prompt + ids[:-1]], device=self.device), logits_to_keep=len(ids)).logits[0].float()
         chosen = logits[torch.arange(len(ids)), torch.tensor(ids)]
         return {"margins": (logits.max(-1).values - chosen).tolist()}
 
 
+class Vllm:
+    """On a GPU machine that has it. Written against vLLM's engine API (add_request, step)."""
+
+    def __init__(self, path, threads, dtype, device):
+        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # steps in this process: a token's time is its own
+        import vllm
+
+        self.vllm, self.served = vllm, 0
+        self.engine = vllm.LLMEngine.from_engine_args(vllm.EngineArgs(
+            model=path, dtype={"bf16": "bfloat16", "f32": "float32"}[dtype], max_num_seqs=64, enable_prefix_caching=False))
+        self.about = {"version": "vllm " + vllm.__version__, "features": device}
+
+    def generate(self, prompts, new):
+        sampling = self.vllm.SamplingParams(temperature=0, max_tokens=new, ignore_eos=True, detokenize=False)
+        names = [f"{self.served + i}" for i in range(len(prompts))]
+        self.served += len(prompts)
+        begin, times, ids = time.perf_counter(), [], dict.fromkeys(names, ())
+        for name, prompt in zip(names, prompts):
+            self.engine.add_request(name, {"prompt_token_ids": prompt}, sampling)
+        while self.engine.has_unfinished_requests():
+            for output in self.engine.step():
+                ids[output.request_id] = tuple(output.outputs[0].token_ids)
+            while len(times) < min(len(answer) for answer in ids.values()):
+                times.append(time.perf_counter() - begin)
+        return {"ids": [list(ids[name]) for name in names], "times": times}
+
+
+ENGINES = {"llama.cpp": LlamaCpp, "transformers": Transformers, "vllm": Vllm}
+
+
 def main():
-    engine, path, threads, *rest = sys.argv[1:]
-    once = rest[-1:] == ["once"]
+    parser = argparse.ArgumentParser()
+    parser.add_argument("engine", choices=ENGINES)
+    parser.add_argument("model")
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--dtype", choices=["bf16", "f32"], default="bf16")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--once", action="store_true")
+    options = parser.parse_args()
     answers = os.fdopen(os.dup(1), "w")  # what libraries print must not land among the answers
     os.dup2(2, 1)
     begin = time.perf_counter()
-    peer = {"llama.cpp": LlamaCpp, "transformers": Transformers}[engine](path, int(threads), *rest[: len(rest) - once])
-    if once:
+    peer = ENGINES[options.engine](options.model, options.threads, options.dtype, options.device)
+    if options.once:
         peer.generate([[1, 9690, 198, 1780, 314, 260, 3575, 282, 4649, 47, 2, 198]], 8)
         return
     print(json.dumps({"load_s": time.perf_counter() - begin, **peer.about}), file=answers, flush=True)
@@ -148,4 +188,5 @@ def main():
         print(json.dumps(getattr(peer, request.pop("op"))(**request)), file=answers, flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()
