@@ -55,20 +55,21 @@ __device__ __forceinline__ int oldest_key(int position, int window) {
     return window > 0 && position >= window ? position - window + 1 : 0;
 }
 
-/// Starts the copy of keys `key` … `key` + kKeys - 1 into a tile, by the `n_threads` threads that call it
-/// with their `rank`.
-template <int D, int kKeys>
+/// Starts the copy of keys `key` … `key` + kKeys - 1 into a tile, by the kCopiers threads that call it with
+/// their `rank`. The count of turns is a constant: with `i < n; i += kCopiers` nvcc, which can't know that
+/// ranks are small, made twice the code, half of which nothing reaches.
+template <int D, int kKeys, int kCopiers>
 __device__ __forceinline__ void copy_tile(bf16* tile,
                                           const bf16* pool,
                                           const Attention& p,
                                           const int* pages,
                                           const AttnRows& rows,
                                           int key,
-                                          int rank,
-                                          int n_threads) {
+                                          int rank) {
     constexpr int kUnits = D / 8;  // of 16 bytes a row
-    for (int i = rank; i < kKeys * kUnits; i += n_threads) {
-        const int row = i / kUnits, unit = i % kUnits, position = key + row;
+    static_assert(kKeys * kUnits % kCopiers == 0);
+    for (int turn = 0; turn < kKeys * kUnits / kCopiers; ++turn) {
+        const int i = rank + turn * kCopiers, row = i / kUnits, unit = i % kUnits, position = key + row;
         const bool valid = position < rows.context;
         const std::int64_t page = valid ? pages[position / kPageTokens] : 0;
         const std::int64_t at = (page * p.n_kv_heads + rows.kv_head) * kPageTokens + position % kPageTokens;
@@ -89,8 +90,8 @@ struct WarpTile {
     float o[D / 8][4];
     float m[2], l[2];  // of rows lane / 4 and lane / 4 + 8; l is this lane's share
 
-    /// `tile`: kQElements of shared memory.
-    __device__ void start(const Attention& p, const AttnRows& rows, int row0, bf16* tile) {
+    /// `tile`: kQElements of shared memory; filled here unless another warp with the same rows does.
+    __device__ void start(const Attention& p, const AttnRows& rows, int row0, bf16* tile, bool fills = true) {
         const int lane = int(threadIdx.x) % kWarp;
         q_tile = tile;
 #pragma unroll
@@ -104,6 +105,7 @@ struct WarpTile {
                 const std::uint32_t high = pack2<bf16>(from[step * 16 + 8], from[step * 16 + 9]);
                 if constexpr (kSharedQ) {
                     bf16* to = tile + (lane / 4 + half * 8) * (D + 8) + step * 16 + lane % 4 * 2;
+                    if (!fills) continue;
                     *reinterpret_cast<std::uint32_t*>(to) = low;
                     *reinterpret_cast<std::uint32_t*>(to + 8) = high;
                 } else {

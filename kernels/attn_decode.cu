@@ -7,7 +7,7 @@
 // The query heads of a kv head fill one 16-row tensor-core tile, so each key is read once, not `group` times;
 // with plain FMAs the arithmetic of grouped heads, not memory, would be the limit.
 //
-// Bytes in flight for D = 128: 4 warps x 2 pages ahead x 8 KiB = 64 KiB a block, two blocks an SM. Traffic:
+// Bytes in flight for D = 128: 4 warps x 1 page ahead x 8 KiB = 32 KiB a block, three blocks an SM. Traffic:
 // the keys and values once (4 KiB a token, layer and 8 kv heads), and 2 (D + 2) x 4 B a row and split for the
 // partial results.
 //
@@ -22,8 +22,11 @@ constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
 constexpr int kSplitUnit = kWarps * kPageTokens;  // a page for each warp
 
+// So many that a block fits the 99 KiB that the smallest cards since sm_80 give one.
 template <int D>
-inline constexpr int kStages = D > 128 ? 2 : 3;
+inline constexpr int kStages = D > 128    ? 1
+                               : D == 128 ? 2
+                                          : 3;
 template <int D>
 inline constexpr int kPageElements = kPageTokens*(D + 8);
 
@@ -51,6 +54,20 @@ __device__ __forceinline__ float* partial_of(
     return scratch + index * (p.head_dim + 2);
 }
 
+/// Starts one warp's copy of the keys or values of a page and kv head, which lie side by side, into a tile.
+template <int D>
+__device__ __forceinline__ void copy_page(
+    bf16* tile, const bf16* pool, const Attention& p, int page, const AttnRows& rows, int key) {
+    constexpr int kUnits = D / 8;  // of 16 bytes a row
+    const bf16* from =
+        pool + (std::int64_t(page) * p.n_kv_heads + rows.kv_head) * std::int64_t(kPageTokens * D);
+#pragma unroll(D > 128 ? 4 : kPageTokens)  // with 256 channels there are no registers for more addresses
+    for (int turn = 0; turn < kPageTokens * kUnits / kWarp; ++turn) {
+        const int i = turn * kWarp + int(threadIdx.x) % kWarp, row = i / kUnits, unit = i % kUnits;
+        cp_async_16_or_zero(tile + row * (D + 8) + unit * 8, from + i * 8, key + row < rows.context);
+    }
+}
+
 template <int D>
 __global__ void __launch_bounds__(kThreads) attn_decode_kernel(Attention p, float* scratch) {
     SHARED_DYNAMIC(
@@ -71,21 +88,26 @@ __global__ void __launch_bounds__(kThreads) attn_decode_kernel(Attention p, floa
     const int* pages = p.page_table + std::int64_t(seq) * p.page_stride;
 
     bf16* ring = rings + warp * kStages<D> * 2 * kPageElements<D>;
+    auto page_of = [&](int turn) {
+        const int key = begin + (turn * kWarps + warp) * kPageTokens;
+        return key < end ? pages[key / kPageTokens] : 0;
+    };
+    int next_page = page_of(0);  // asked for a turn before its copy, which must not wait for it
     auto copy = [&](int turn) {  // the page of this warp's turn, or nothing past the end
         const int key = begin + (turn * kWarps + warp) * kPageTokens;
         bf16* k_tile = ring + turn % kStages<D> * 2 * kPageElements<D>;
         if (key < end) {
-            copy_tile<D, kPageTokens>(k_tile, static_cast<const bf16*>(p.k), p, pages, rows, key, lane,
-                                      kWarp);
-            copy_tile<D, kPageTokens>(k_tile + kPageElements<D>, static_cast<const bf16*>(p.v), p, pages,
-                                      rows, key, lane, kWarp);
+            copy_page<D>(k_tile, static_cast<const bf16*>(p.k), p, next_page, rows, key);
+            copy_page<D>(k_tile + kPageElements<D>, static_cast<const bf16*>(p.v), p, next_page, rows, key);
         }
+        next_page = page_of(turn + 1);
         cp_async_commit();
     };
     for (int turn = 0; turn < kStages<D> - 1; ++turn) copy(turn);
     WarpTile<D> state;
-    state.start(p, rows, row0,
-                rings + kWarps * kStages<D> * 2 * kPageElements<D> + warp * WarpTile<D>::kQElements);
+    // The four warps have the same queries; where those live in shared memory, one copy serves all.
+    state.start(p, rows, row0, rings + kWarps * kStages<D> * 2 * kPageElements<D>, warp == 0);
+    if constexpr (WarpTile<D>::kSharedQ) sync_block();
     const int newest = rows.position(row0),
               oldest = oldest_key(rows.position(row0 + kTileRows - 1), p.window);
     for (int turn = 0, key = begin + warp * kPageTokens; key < end; ++turn, key += kSplitUnit) {
@@ -203,8 +225,7 @@ void attn_decode(const Attention& p, float* scratch, int max_context, Dependent 
         constexpr int D = dim.value;
         const Shape shape{
             unsigned(n_splits), unsigned(p.n_kv_heads * (n_rows / kTileRows)), unsigned(p.n_seqs), kThreads,
-            std::size_t(kWarps * (kStages<D> * 2 * kPageElements<D> + WarpTile<D>::kQElements)) *
-                sizeof(bf16)};
+            std::size_t(kWarps * kStages<D> * 2 * kPageElements<D> + WarpTile<D>::kQElements) * sizeof(bf16)};
         launch("attn_decode", attn_decode_kernel<D>, shape, dependent, stream, p, scratch);
     });
     if (n_splits == 1) return;

@@ -43,10 +43,10 @@ __global__ void __launch_bounds__(kThreads, D > 128 ? 1 : 2) attn_prefill_kernel
     const int end = rows.position(block_row + kRows - 1) + 1;
     auto copy = [&](int stage, int key) {
         bf16* k_tile = tiles + stage * 2 * kTile;
-        copy_tile<D, kKeys<D>>(k_tile, static_cast<const bf16*>(p.k), p, pages, rows, key, int(threadIdx.x),
-                               kThreads);
-        copy_tile<D, kKeys<D>>(k_tile + kTile, static_cast<const bf16*>(p.v), p, pages, rows, key,
-                               int(threadIdx.x), kThreads);
+        copy_tile<D, kKeys<D>, kThreads>(k_tile, static_cast<const bf16*>(p.k), p, pages, rows, key,
+                                         int(threadIdx.x));
+        copy_tile<D, kKeys<D>, kThreads>(k_tile + kTile, static_cast<const bf16*>(p.v), p, pages, rows, key,
+                                         int(threadIdx.x));
         cp_async_commit();
     };
     copy(0, begin);

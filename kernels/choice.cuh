@@ -79,41 +79,4 @@ __device__ __forceinline__ Best block_best(Best best, Best* slots) {
     return best;
 }
 
-/// The place in a list sorted by key, largest first, that has `target` of the mass (or of the count) before
-/// it.
-struct Place {
-    std::uint32_t key;  // of the elements there
-    Mass before;        // mass of all with a larger key
-};
-
-/// Walks down the 256 bins of each byte of the key. `mass(i)` is the mass of element i, `key(i)` its key; the
-/// total must exceed `target`. `bins` holds 256 values, `found` 2.
-template <typename KeyOf, typename MassOf>
-__device__ __forceinline__ Place select(Mass target, int n, Mass* bins, Mass* found, KeyOf key, MassOf mass) {
-    std::uint32_t prefix = 0;
-    Mass before = 0;
-    for (int shift = 24; shift >= 0; shift -= 8) {
-        for (int i = int(threadIdx.x); i < 256; i += kChoiceThreads) bins[i] = 0;
-        sync_block();
-        const std::uint32_t fixed = shift == 24 ? 0u : 0xffffffffu << (shift + 8);
-        for (int i = int(threadIdx.x); i < n; i += kChoiceThreads) {
-            const std::uint32_t k = key(i);
-            const Mass m = (k & fixed) == prefix ? mass(i) : 0;
-            if (m != 0) atomic_add(&bins[k >> shift & 255], m);
-        }
-        sync_block();
-        if (threadIdx.x == 0) {
-            int bin = 255;
-            while (bin > 0 && before + bins[bin] <= target) before += bins[bin--];
-            found[0] = Mass(bin);
-            found[1] = before;
-        }
-        sync_block();
-        prefix |= std::uint32_t(found[0]) << shift;
-        before = found[1];
-        sync_block();
-    }
-    return {prefix, before};
-}
-
 }  // namespace llmgen::kernels

@@ -2,9 +2,10 @@
 // see kernels.h for what "the same choice" means.
 //
 // Nothing is sorted: a border in the sorted order (the k-th logit, the end of the nucleus, the draw) is found
-// by four passes over the bytes of a key, each a histogram of counts or masses. The worst case, all filters
-// on, reads the row about 16 times from L2: some 150 µs at a vocabulary of 128k (NOTES.md); greedy reads it
-// twice.
+// by four passes over the bytes of a key, each a histogram of counts or masses; an element in the order of
+// ids by narrowing the row 16-fold at a time. With all filters on the row is read about 16 times from L2,
+// greedy reads it once. One block draws at the pace of its loads in flight, so each thread asks for kAhead
+// logits before it looks at the first.
 #include "choice.cuh"
 
 namespace llmgen::kernels {
@@ -31,66 +32,134 @@ __device__ double uniform(std::uint64_t seed, std::uint64_t step) {
     return double(((std::uint64_t(c[0]) << 32) | c[1]) >> 11) * 0x1p-53;
 }
 
+constexpr int kAhead = 8;
+
+/// Calls body(logit) for every `stride`-th logit from `first` on.
+template <typename Body>
+__device__ __forceinline__ void for_each(const float* logits, int first, int end, int stride, Body body) {
+    for (int i0 = first; i0 < end; i0 += kAhead * stride) {
+        float l[kAhead];
+#pragma unroll
+        for (int j = 0; j < kAhead; ++j) l[j] = i0 + j * stride < end ? logits[i0 + j * stride] : 0.0f;
+#pragma unroll
+        for (int j = 0; j < kAhead; ++j)
+            if (i0 + j * stride < end) body(l[j], i0 + j * stride);
+    }
+}
+
 /// What is left to choose from, after the filters so far.
 struct Candidates {
-    const float* logits;
     float largest, inverse;
     std::uint32_t least_key;  // of a logit, by top-k
     double least_weight;      // by min-p
 
-    __device__ float weight(int i) const {
-        const float l = logits[i];
+    __device__ float weight(float l) const {
         return key_of(l) < least_key
                    ? 0.0f
                    : exp_of_negative(l == largest ? 0.0f : mul_rn(sub_rn(l, largest), inverse));
     }
-    __device__ Mass mass(int i) const {
-        const float w = weight(i);
+    __device__ Mass mass(float l) const {
+        const float w = weight(l);
         return double(w) < least_weight ? 0 : mass_of(w);
     }
 };
 
-/// The scratch of a block.
-struct Scratch {
+/// A row with the scratch of its block: `bins` holds 256 values, `found` 2.
+struct Row {
+    const float* logits;
+    int vocab;
     Mass *bins, *found, *slots;
 };
 
-__device__ __forceinline__ Mass total_mass(const Candidates& c, int vocab, const Scratch& s) {
+__device__ __forceinline__ Mass total_mass(const Candidates& c, const Row& row) {
     Mass sum = 0;
-    for (int i = int(threadIdx.x); i < vocab; i += kChoiceThreads) sum += c.mass(i);
-    return block_total(sum, s.slots);
+    for_each(row.logits, int(threadIdx.x), row.vocab, kChoiceThreads,
+             [&](float l, int) { sum += c.mass(l); });
+    return block_total(sum, row.slots);
 }
 
-/// The element at `target` in id order: the first whose running sum passes it. `counts(i)` is what it adds.
-template <typename CountOf>
-__device__ __forceinline__ int nth_by_id(Mass target, int vocab, const Scratch& s, CountOf counts) {
-    const int lane = int(threadIdx.x) % kWarp, warp = int(threadIdx.x) / kWarp;
-    const int part = (vocab + kChoiceWarps - 1) / kChoiceWarps;  // a warp's run of ids
-    const int begin = warp * part, end = begin + part < vocab ? begin + part : vocab;
-    Mass sum = 0;
-    for (int i = begin + lane; i < end; i += kWarp) sum += counts(i);
-    for (int bits = kWarp / 2; bits > 0; bits /= 2) sum += shfl_xor(sum, bits);
-    sync_block();
-    if (lane == 0) s.slots[warp] = sum;
-    if (threadIdx.x == 0) s.found[0] = 0;
-    sync_block();
-    Mass before = 0;
-    for (int w = 0; w < warp; ++w) before += s.slots[w];
-    if (before <= target && target < before + sum) {  // the same in all lanes
-        for (int i0 = begin; i0 < end; i0 += kWarp) {
-            const Mass own = i0 + lane < end ? counts(i0 + lane) : 0;
-            Mass running = own;
-            for (int distance = 1; distance < kWarp; distance *= 2) {
-                const Mass other = shfl_up(running, distance);
-                if (lane >= distance) running += other;
-            }
-            if (own != 0 && before + running - own <= target && target < before + running)
-                s.found[0] = Mass(i0 + lane);
-            before += shfl(running, kWarp - 1);
-        }
+/// The place in a list sorted by key, largest first, that has `target` of the mass (or of the count) before
+/// it.
+struct Place {
+    std::uint32_t key;  // of the elements there
+    Mass before;        // mass of all with a larger key
+};
+
+/// The bin, from the last down, that takes `before` past the target, and what is before it; by one warp, of
+/// which a lane has eight bins.
+__device__ __forceinline__ void find_bin(Mass target, Mass before, const Row& row) {
+    const int lane = int(threadIdx.x) % kWarp, last = 255 - lane * 8;
+    Mass own = 0;
+    for (int i = 0; i < 8; ++i) own += row.bins[last - i];
+    Mass through = own;  // of this lane's bins and all above
+    for (int distance = 1; distance < kWarp; distance *= 2) {
+        const Mass other = shfl_up(through, distance);
+        if (lane >= distance) through += other;
     }
-    sync_block();
-    return int(s.found[0]);
+    Mass at = before + through - own;
+    const bool here = at <= target && (target < before + through || lane == kWarp - 1);
+    if (!here) return;
+    int bin = last;
+    while (bin > last - 7 && at + row.bins[bin] <= target) at += row.bins[bin--];
+    row.found[0] = Mass(bin);
+    row.found[1] = at;
+}
+
+/// Walks down the 256 bins of each byte of the key. The total of `mass` must exceed `target`.
+template <typename KeyOf, typename MassOf>
+__device__ __forceinline__ Place select(Mass target, const Row& row, KeyOf key, MassOf mass) {
+    std::uint32_t prefix = 0;
+    Mass before = 0;
+    for (int shift = 24; shift >= 0; shift -= 8) {
+        for (int i = int(threadIdx.x); i < 256; i += kChoiceThreads) row.bins[i] = 0;
+        sync_block();
+        const std::uint32_t fixed = shift == 24 ? 0u : 0xffffffffu << (shift + 8);
+        for_each(row.logits, int(threadIdx.x), row.vocab, kChoiceThreads, [&](float l, int) {
+            const std::uint32_t k = key(l);
+            const Mass m = (k & fixed) == prefix ? mass(l) : 0;
+            if (m != 0) atomic_add(&row.bins[k >> shift & 255], m);
+        });
+        sync_block();
+        if (threadIdx.x < kWarp) find_bin(target, before, row);
+        sync_block();
+        prefix |= std::uint32_t(row.found[0]) << shift;
+        before = row.found[1];
+        sync_block();
+    }
+    return {prefix, before};
+}
+
+/// The element at `target` in the order of ids: the first whose running sum passes it. `counts(logit)` is
+/// what an element adds; the total must exceed `target`.
+template <typename CountOf>
+__device__ __forceinline__ int nth_by_id(Mass target, const Row& row, CountOf counts) {
+    const int lane = int(threadIdx.x) % kWarp, warp = int(threadIdx.x) / kWarp;
+    int begin = 0, end = row.vocab;
+    Mass before = 0;
+    while (end - begin > kWarp) {  // a part for each warp; the one that passes the target is parted next
+        const int part = (end - begin + kChoiceWarps - 1) / kChoiceWarps, first = begin + warp * part;
+        Mass sum = 0;
+        for_each(row.logits, first + lane, first + part < end ? first + part : end, kWarp,
+                 [&](float l, int) { sum += counts(l); });
+        for (int bits = kWarp / 2; bits > 0; bits /= 2) sum += shfl_xor(sum, bits);
+        sync_block();
+        if (lane == 0) row.slots[warp] = sum;
+        sync_block();
+        int w = 0;
+        while (w < kChoiceWarps - 1 && before + row.slots[w] <= target) before += row.slots[w++];
+        begin += w * part;
+        end = begin + part < end ? begin + part : end;
+    }
+    const Mass own = begin + lane < end ? counts(row.logits[begin + lane]) : 0;  // the same in every warp
+    Mass through = own;
+    for (int distance = 1; distance < kWarp; distance *= 2) {
+        const Mass other = shfl_up(through, distance);
+        if (lane >= distance) through += other;
+    }
+    const unsigned past = ballot(own != 0 && target < before + through);
+    int first = 0;
+    while (first < kWarp - 1 && (past >> first & 1) == 0) ++first;
+    return begin + first;
 }
 
 /// Adds bias and penalties in place, as the host does, rounding for rounding. False where the logits aren't
@@ -98,10 +167,10 @@ __device__ __forceinline__ int nth_by_id(Mass target, int vocab, const Scratch& 
 __device__ __forceinline__ bool adjust(
     float* logits, const SampleRow& row, int vocab, Best* best, Best* slots) {
     Best raw = 0;
-    for (int i = int(threadIdx.x); i < vocab; i += kChoiceThreads) {
-        const Best mine = best_of(logits[i], i);
+    for_each(logits, int(threadIdx.x), vocab, kChoiceThreads, [&](float l, int i) {
+        const Best mine = best_of(l, i);
         raw = mine > raw ? mine : raw;
-    }
+    });
     raw = block_best(raw, slots);
     if (!is_finite(best_logit(raw))) return false;
     for (int i = int(threadIdx.x); i < row.n_bias; i += kChoiceThreads)
@@ -118,51 +187,51 @@ __device__ __forceinline__ bool adjust(
     }
     sync_block();
     Best after = 0;
-    for (int i = int(threadIdx.x); i < vocab; i += kChoiceThreads) {
-        const Best mine = best_of(logits[i], i);
+    for_each(logits, int(threadIdx.x), vocab, kChoiceThreads, [&](float l, int i) {
+        const Best mine = best_of(l, i);
         after = mine > after ? mine : after;
-    }
+    });
     *best = block_best(after, slots);
     sync_block();  // everyone sees the adjusted logits
     return is_finite(best_logit(*best));
 }
 
-__device__ __forceinline__ Sampled
-draw(const float* logits, Best best, const SampleRow& row, int vocab, const Scratch& s) {
-    Candidates c{logits, best_logit(best), row.inverse_temperature, 0u, 0.0};
-    if (row.top_k > 0 && row.top_k < vocab)
-        c.least_key = select(
-                          Mass(row.top_k - 1), vocab, s.bins, s.found,
-                          [&](int i) { return key_of(logits[i]); }, [](int) { return Mass(1); })
-                          .key;
-    Mass total = total_mass(c, vocab, s);
-    const auto weight_key = [&](int i) { return f32_to_bits(c.weight(i)); };
-    const auto mass = [&](int i) { return c.mass(i); };
-    if (row.top_p < 1) {
+__device__ __forceinline__ Sampled draw(Best best, const SampleRow& how, const Row& row) {
+    Candidates c{best_logit(best), how.inverse_temperature, 0u, 0.0};
+    if (how.top_k > 0 && how.top_k < row.vocab)
+        c.least_key =
+            select(
+                Mass(how.top_k - 1), row, [](float l) { return key_of(l); }, [](float) { return Mass(1); })
+                .key;
+    Mass total = total_mass(c, row);
+    const auto weight_key = [&](float l) { return f32_to_bits(c.weight(l)); };
+    const auto mass = [&](float l) { return c.mass(l); };
+    if (how.top_p < 1) {
         // The nucleus ends with the element that carries the sum over p: the largest whole number below is in
         // it.
-        const double border = row.top_p * double(total);
+        const double border = how.top_p * double(total);
         const Mass last = border > 1 ? Mass(ceil(border)) - 1 : 0;
-        const Place end = select(last < total ? last : total - 1, vocab, s.bins, s.found, weight_key, mass);
+        const Place end = select(last < total ? last : total - 1, row, weight_key, mass);
         const Mass one = mass_of(bits_to_f32(end.key));
         total = end.before + ((last - end.before) / one + 1) * one;
     }
-    if (row.min_p > 0) {
-        c.least_weight = row.min_p;  // the largest weight is 1
-        const Mass heavy = total_mass(c, vocab, s);
+    if (how.min_p > 0) {
+        c.least_weight = how.min_p;  // the largest weight is 1
+        const Mass heavy = total_mass(c, row);
         total = heavy < total ? heavy : total;
     }
-    const Mass target = Mass(double(total) * uniform(row.seed, row.step));
+    Mass target = Mass(double(total) * uniform(how.seed, how.step));
+    if (target >= total) target = total - 1;  // where rounding a sum of more than 53 bits went up
     int id;
-    if (row.top_p < 1) {
-        const Place place = select(target, vocab, s.bins, s.found, weight_key, mass);
+    if (how.top_p < 1) {
+        const Place place = select(target, row, weight_key, mass);
         const Mass rank = (target - place.before) / mass_of(bits_to_f32(place.key));
-        id = nth_by_id(rank, vocab, s,
-                       [&](int i) { return Mass(weight_key(i) == place.key && mass(i) != 0 ? 1 : 0); });
+        id = nth_by_id(rank, row,
+                       [&](float l) { return Mass(weight_key(l) == place.key && mass(l) != 0 ? 1 : 0); });
     } else {
-        id = nth_by_id(target, vocab, s, mass);
+        id = nth_by_id(target, row, mass);
     }
-    return {id, float(double(mass(id)) / double(total))};
+    return {id, float(double(mass(row.logits[id])) / double(total))};
 }
 
 __global__ void __launch_bounds__(kChoiceThreads, 2)
@@ -176,7 +245,7 @@ __global__ void __launch_bounds__(kChoiceThreads, 2)
     Sampled result{-1, 0};
     if (adjust(own, row, vocab, &best, slots))
         result = row.inverse_temperature == 0 ? Sampled{best_id(best), 1.0f}
-                                              : draw(own, best, row, vocab, Scratch{bins, found, slots});
+                                              : draw(best, row, Row{own, vocab, bins, found, slots});
     if (threadIdx.x == 0) out[blockIdx.x] = result;
 }
 

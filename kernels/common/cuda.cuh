@@ -66,10 +66,11 @@ __device__ __forceinline__ std::uint32_t shared_address(const void* p) {
 
 __device__ __forceinline__ Vec16 load16(const void* p) { return *static_cast<const Vec16*>(p); }
 __device__ __forceinline__ Vec8 load8(const void* p) { return *static_cast<const Vec8*>(p); }
-/// For weights: read once, so they should not push anything out of L1.
+/// For weights: read once, so they should not push anything out of L1. Not `.nc`, which would let ptxas move
+/// a grid dependency's wait ahead of loads that are there to be under way before it (it did).
 __device__ __forceinline__ Vec16 load16_stream(const void* p) {
     Vec16 v;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("ld.global.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3])
                  : "l"(p));
     return v;
@@ -203,6 +204,15 @@ __device__ __forceinline__ float sub_rn(float a, float b) { return __fsub_rn(a, 
 __device__ __forceinline__ float mul_rn(float a, float b) { return __fmul_rn(a, b); }
 __device__ __forceinline__ float max_f32(float a, float b) { return fmaxf(a, b); }
 
+/// Whether the current device lets a launch start before the one before it has ended; older ones refuse the
+/// attribute.
+inline bool overlaps_launches() {
+    int device = 0, major = 0;
+    return cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+           major >= 9;
+}
+
 /// Launches; an error is kept by the runtime and found by the caller's check.
 template <typename... Parameters, typename... Arguments>
 void launch(const char*,
@@ -222,7 +232,7 @@ void launch(const char*,
     config.dynamicSmemBytes = shape.dynamic_shared;
     config.stream = stream;
     config.attrs = &attribute;
-    config.numAttrs = dependent == Dependent::yes ? 1 : 0;
+    config.numAttrs = dependent == Dependent::yes && overlaps_launches() ? 1 : 0;
     cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
 }
 

@@ -215,6 +215,23 @@ TEST(Sample, ChoosesAsTheEngineDoes) {
     }
 }
 
+// Wide enough for several rounds of narrowing, and odd.
+TEST(Sample, LargeVocabularies) {
+    const auto logits = Values(8).vector<float>(20011, 3);
+    for (const auto& [top_k, top_p, min_p] :
+         std::vector<std::tuple<int, double, double>>{{0, 1, 0}, {2000, 0.97, 0.001}}) {
+        SampleRow row = plain();
+        row.top_k = top_k;
+        row.top_p = top_p;
+        row.min_p = min_p;
+        row.seed = 5;
+        for (std::uint64_t step = 0; step < 3; ++step) {
+            row.step = step;
+            check_choice(logits, row);
+        }
+    }
+}
+
 TEST(Sample, GreedyTakesTheLowestIdOfTheLargest) {
     in_every_order([] {
         SampleRow row = plain();
