@@ -24,6 +24,11 @@ constexpr double kSerialWork = 60000;
 
 std::int64_t round_up(std::int64_t n, std::int64_t step) { return (n + step - 1) / step * step; }
 
+/// What one block of a split task leaves: max and sum of its rows, and their outputs.
+std::int64_t split_floats(int head_dim) {
+    return 2 * kRowLanes + round_up(std::int64_t(kMaxQueryRows) * head_dim, 16);
+}
+
 }  // namespace
 
 struct AttentionRunner::Job {
@@ -56,12 +61,12 @@ struct AttentionRunner::Task {
 /// A thread's working memory, cut from one piece: packed q, and (max, sum, output) of each row.
 struct AttentionRunner::State {
     static std::size_t floats(int head_dim) {
-        const std::int64_t rows = kTaskRows + kMaxQueryRows;
+        const std::int64_t rows = kTaskRows + kRowLanes;
         return std::size_t(2 * round_up(rows * head_dim, 16) + 2 * round_up(rows, 16) +
                            2 * kMaxQueryRows * kKeyBlock + round_up(kMaxQueryRows * head_dim, 16) + 32);
     }
     State(float* memory, int head_dim) {
-        const std::int64_t rows = kTaskRows + kMaxQueryRows;
+        const std::int64_t rows = kTaskRows + kRowLanes;
         const auto take = [&](std::int64_t n) {
             float* piece = memory;
             memory += round_up(n, 16);
@@ -76,7 +81,7 @@ struct AttentionRunner::State {
         part = take(kMaxQueryRows * head_dim);
     }
     float *q, *out, *max, *sum, *scores, *p, *part;
-    float part_max[kMaxQueryRows], part_sum[kMaxQueryRows];
+    alignas(64) float part_max[kRowLanes] = {}, part_sum[kRowLanes] = {};
 };
 
 AttentionRunner::AttentionRunner(DType act, Isa isa, int threads)
@@ -121,24 +126,38 @@ void AttentionRunner::pack_queries(const Job& job, const Task& task, float* pack
     }
 }
 
+/// This head's keys and values in the pages first to end - 1 of a block.
+void AttentionRunner::find_pages(
+    const Job& job, const Task& task, int block, int first, int end, Blocks& blocks) const {
+    for (int page = first; page < end; ++page) {
+        const std::int64_t id = task.pages[block * kBlockPages + page];
+        const std::int64_t offset = block_offset(job.kv.k, id, task.kv_head) * std::int64_t(size_of(act_));
+        blocks.keys[std::size_t(page)] = static_cast<const char*>(job.kv.k.data) + offset;
+        blocks.values[std::size_t(page)] = static_cast<const char*>(job.kv.v.data) + offset;
+    }
+}
+
 /// One tile of rows against one block: state.part, part_max and part_sum; false where no row sees a key of
-/// it.
-bool AttentionRunner::run_block(const Job& job, const Task& task, int first, int block, State& state) const {
+/// it. `next` is the task and block that this thread most likely reads after it.
+bool AttentionRunner::run_block(
+    const Job& job, const Task& task, int first, int block, const Unit& next, State& state) const {
     const int n = std::min(kernels_.max_rows, task.n_rows - first), rows = kernels_.tile_rows(n);
     const int head_dim = job.shape.head_dim, origin = block * kKeyBlock;
     const int begin = std::max(0, task.begin(job, first) - origin);
     const int end = std::min(kKeyBlock, task.end(job, first + n - 1) - origin);
+    std::fill_n(state.part_sum, kRowLanes, 0.0f);
     if (begin >= end) return false;
     const int first_page = begin / kPageSize, end_page = (end + kPageSize - 1) / kPageSize;
-    PageBlocks keys, values;
-    for (int page = first_page; page < end_page; ++page) {
-        const std::int64_t id = task.pages[origin / kPageSize + page];
-        const std::int64_t offset = block_offset(job.kv.k, id, task.kv_head) * std::int64_t(size_of(act_));
-        keys[std::size_t(page)] = static_cast<const char*>(job.kv.k.data) + offset;
-        values[std::size_t(page)] = static_cast<const char*>(job.kv.v.data) + offset;
+    Blocks blocks, ahead;
+    find_pages(job, task, block, first_page, end_page, blocks);
+    ahead = blocks;
+    if (rows <= kPrefetchRows && next.task) {
+        const int last = (next.task->end(job, next.task->n_rows - 1) - 1) / kPageSize + 1;
+        find_pages(job, *next.task, next.block, first_page,
+                   std::min(end_page, last - next.block * kBlockPages), ahead);
     }
-    kernels_.scores[std::size_t(rows)](state.scores, state.q + std::int64_t(first) * head_dim, keys,
-                                       first_page, end_page, head_dim);
+    kernels_.scores[std::size_t(rows)](state.scores, state.q + std::int64_t(first) * head_dim, blocks.keys,
+                                       ahead.keys, first_page, end_page, head_dim);
     const std::size_t p_row = kKeyBlock * size_of(kernels_.p_type);
     for (int r = 0; r < rows; ++r) {
         const int row = first + std::min(r, n - 1);
@@ -149,38 +168,43 @@ bool AttentionRunner::run_block(const Job& job, const Task& task, int first, int
         state.part_max[r] = softmax.max;
         state.part_sum[r] = softmax.sum;
     }
-    kernels_.values[std::size_t(rows)](state.part, state.p, values, first_page * kPageSize, end, head_dim);
+    kernels_.values[std::size_t(rows)](state.part, state.p, blocks.values, ahead.values,
+                                       first_page * kPageSize, end, head_dim);
     return true;
 }
 
-void AttentionRunner::merge_row(float& max,
-                                float& sum,
-                                float* out,
-                                float part_max,
-                                float part_sum,
-                                const float* part,
-                                int head_dim) const {
-    if (part_sum == 0) return;  // the row sees no key of this block
-    const float larger = std::max(max, part_max);
-    const float a = std::exp(max - larger), b = std::exp(part_max - larger);
-    sum = sum * a + part_sum * b;
-    max = larger;
-    kernels_.merge(out, a, part, b, head_dim);
+/// Joins a block's results with the n rows' own so far.
+void AttentionRunner::merge_rows(float* max,
+                                 float* sum,
+                                 float* out,
+                                 int n,
+                                 const float* part_max,
+                                 const float* part_sum,
+                                 const float* part,
+                                 int head_dim) const {
+    alignas(64) float a[kRowLanes], b[kRowLanes];
+    kernels_.join(max, sum, part_max, part_sum, a, b);
+    for (int r = 0; r < n; ++r)
+        if (b[r] != 0 || a[r] != 1)  // else it sees nothing of this block: part was not written
+            kernels_.merge(out + r * head_dim, a[r], part + r * head_dim, b[r], head_dim);
 }
 
 void AttentionRunner::run_whole(const Job& job, const Task& task, State& state) const {
     const int head_dim = job.shape.head_dim;
     pack_queries(job, task, state.q);
-    std::fill_n(state.max, task.n_rows, -std::numeric_limits<float>::infinity());
-    std::fill_n(state.sum, task.n_rows, 0.0f);
+    std::fill_n(state.max, task.n_rows + kRowLanes, -std::numeric_limits<float>::infinity());
+    std::fill_n(state.sum, task.n_rows + kRowLanes, 0.0f);
     std::fill_n(state.out, std::int64_t(task.n_rows) * head_dim, 0.0f);
-    for (int block = task.first_block; block < task.first_block + task.n_blocks; ++block)
+    const int end_block = task.first_block + task.n_blocks;
+    for (int block = task.first_block; block < end_block; ++block)
         for (int first = 0; first < task.n_rows; first += kernels_.max_rows) {
-            if (!run_block(job, task, first, block, state)) continue;
-            for (int r = 0; r < std::min(kernels_.max_rows, task.n_rows - first); ++r)
-                merge_row(state.max[first + r], state.sum[first + r],
-                          state.out + std::int64_t(first + r) * head_dim, state.part_max[r],
-                          state.part_sum[r], state.part + r * head_dim, head_dim);
+            const int n = std::min(kernels_.max_rows, task.n_rows - first);
+            // Rows past the tile's are the next tile's: they join nothing here.
+            const Unit next{block + 1 < end_block ? &task : nullptr, block + 1};
+            if (!run_block(job, task, first, block, next, state)) continue;
+            std::fill(state.part_sum + n, state.part_sum + kRowLanes, 0.0f);
+            merge_rows(state.max + first, state.sum + first, state.out + std::int64_t(first) * head_dim, n,
+                       state.part_max, state.part_sum, state.part, head_dim);
         }
     for (int row = 0; row < task.n_rows; ++row)
         finish_row(job, task, row, state.out + std::int64_t(row) * head_dim, state.sum[row]);
@@ -194,48 +218,54 @@ void AttentionRunner::finish_row(
                     job.shape.head_dim);
 }
 
-/// Blocks of single-tile tasks spread over threads, each leaving [max, sum, output] of its rows; then merged.
+/// Blocks of single-tile tasks spread over threads, each leaving the outputs, max and sum of its rows; then
+/// merged. Block by block, all kv heads of a sequence in turn: they share the pages of memory.
 void AttentionRunner::run_split(const Job& job, float* memory, std::int64_t state_floats, int n_blocks) {
-    const int head_dim = job.shape.head_dim, row_floats = head_dim + 2;
+    const int head_dim = job.shape.head_dim;
+    const std::int64_t part_floats = split_floats(head_dim);
     float* parts = memory + threads_ * state_floats;
-    std::vector<std::int64_t>& part_of = part_of_task_;
-    part_of.clear();
-    unit_task_.clear();
-    std::int64_t n_rows = 0;
-    for (std::size_t t = 0; t < tasks_.size(); ++t) {
-        part_of.push_back(n_rows);
-        n_rows += std::int64_t(tasks_[t].n_rows) * tasks_[t].n_blocks;
-        for (int b = 0; b < tasks_[t].n_blocks; ++b) unit_task_.emplace_back(int(t), b);
+    first_unit_.clear();
+    units_.clear();
+    for (std::size_t t = 0; t < tasks_.size();) {
+        std::size_t end = t;
+        for (; end < tasks_.size() && tasks_[end].pages == tasks_[t].pages &&
+               tasks_[end].first_row == tasks_[t].first_row;
+             ++end)
+            first_unit_.emplace_back(int(units_.size() + end - t), 0);
+        for (std::size_t i = t; i < end; ++i) first_unit_[i].second = int(end - t);
+        for (int b = 0; b < tasks_[t].n_blocks; ++b)
+            for (std::size_t i = t; i < end; ++i) units_.push_back({&tasks_[i], tasks_[i].first_block + b});
+        t = end;
     }
+    const int chunk = std::max(1, n_blocks / (8 * threads_));
 #pragma omp parallel num_threads(threads_)
     {
         State state(memory + omp_get_thread_num() * state_floats, head_dim);
-#pragma omp for schedule(dynamic)
+#pragma omp for schedule(dynamic, chunk)
         for (int unit = 0; unit < n_blocks; ++unit) {
-            const auto [t, b] = unit_task_[std::size_t(unit)];
-            const Task& task = tasks_[std::size_t(t)];
-            pack_queries(job, task, state.q);
-            const bool seen = run_block(job, task, 0, task.first_block + b, state);
-            float* to = parts + (part_of[std::size_t(t)] + std::int64_t(b) * task.n_rows) * row_floats;
-            for (int r = 0; r < task.n_rows; ++r, to += row_floats) {
-                to[0] = seen ? state.part_max[r] : 0;
-                to[1] = seen ? state.part_sum[r] : 0;
-                if (seen) std::copy_n(state.part + r * head_dim, head_dim, to + 2);
-            }
+            const Unit& own = units_[std::size_t(unit)];
+            pack_queries(job, *own.task, state.q);
+            const Unit next = unit + 1 < n_blocks ? units_[std::size_t(unit + 1)] : Unit{};
+            run_block(job, *own.task, 0, own.block, next, state);
+            float* to = parts + unit * part_floats;
+            std::copy_n(state.part_max, kRowLanes, to);
+            std::copy_n(state.part_sum, kRowLanes, to + kRowLanes);
+            std::copy_n(state.part, std::int64_t(own.task->n_rows) * head_dim, to + 2 * kRowLanes);
         }
 #pragma omp for schedule(static)
         for (std::size_t t = 0; t < tasks_.size(); ++t) {
             const Task& task = tasks_[t];
-            for (int row = 0; row < task.n_rows; ++row) {
-                float max = -std::numeric_limits<float>::infinity(), sum = 0;
-                std::fill_n(state.out, head_dim, 0.0f);
-                for (int b = 0; b < task.n_blocks; ++b) {
-                    const float* part =
-                        parts + (part_of[t] + std::int64_t(b) * task.n_rows + row) * row_floats;
-                    merge_row(max, sum, state.out, part[0], part[1], part + 2, head_dim);
-                }
-                finish_row(job, task, row, state.out, sum);
+            std::fill_n(state.max, kRowLanes, -std::numeric_limits<float>::infinity());
+            std::fill_n(state.sum, kRowLanes, 0.0f);
+            std::fill_n(state.out, std::int64_t(task.n_rows) * head_dim, 0.0f);
+            const auto [first, step] = first_unit_[t];
+            for (int b = 0; b < task.n_blocks; ++b) {
+                const float* part = parts + (first + std::int64_t(b) * step) * part_floats;
+                merge_rows(state.max, state.sum, state.out, task.n_rows, part, part + kRowLanes,
+                           part + 2 * kRowLanes, head_dim);
             }
+            for (int row = 0; row < task.n_rows; ++row)
+                finish_row(job, task, row, state.out + std::int64_t(row) * head_dim, state.sum[row]);
         }
     }
 }
@@ -245,21 +275,20 @@ void AttentionRunner::run(
     const Job job{out, q, kv, batch, shape, shape.n_heads / shape.n_kv_heads};
     plan(job);
     double work = 0;
-    std::int64_t n_blocks = 0, split_rows = 0;
+    std::int64_t n_blocks = 0;
     bool single_tiles = true;
     for (const Task& task : tasks_) {
         work += 2.0 * task.n_rows * task.n_blocks * kKeyBlock * shape.head_dim;
         n_blocks += task.n_blocks;
-        split_rows += std::int64_t(task.n_rows) * task.n_blocks;
         single_tiles &= task.n_rows <= kernels_.max_rows;
     }
     const auto state_floats = std::int64_t(State::floats(shape.head_dim));
     const int threads = work < kSerialWork ? 1 : threads_;
     const auto n_tasks = std::int64_t(tasks_.size());
     const bool split = threads > 1 && single_tiles && n_tasks < 4 * threads && n_blocks > n_tasks;
-    const std::int64_t split_floats = split ? split_rows * (shape.head_dim + 2) : 0;
+    const std::int64_t parts = split ? n_blocks * split_floats(shape.head_dim) : 0;
     float* memory =
-        static_cast<float*>(states_.get(std::size_t(threads_ * state_floats + split_floats) * sizeof(float)));
+        static_cast<float*>(states_.get(std::size_t(threads_ * state_floats + parts) * sizeof(float)));
     if (split) return run_split(job, memory, state_floats, int(n_blocks));
     if (threads == 1) {
         State state(memory, shape.head_dim);

@@ -24,6 +24,7 @@ template <int kRows, int kPages, bool kBf16>
 HWY_INLINE void score_pages(float* scores,
                             const float* HWY_RESTRICT q,
                             const void* const* keys,
+                            const void* const* next,
                             int head_dim) {
     constexpr int kVectors = kPages * kPageVectors;
     const DF32 d;
@@ -45,6 +46,8 @@ HWY_INLINE void score_pages(float* scores,
         for (int v = 0; v < kVectors; ++v) {
             const void* block = keys[v / kPageVectors];
             const std::int64_t at = std::int64_t(i / (kBf16 ? 2 : 1)) * kPageSize + v % kPageVectors * kLanes;
+            if (kRows <= kPrefetchRows && v % kPageVectors == 0)
+                hwy::Prefetch(static_cast<const float*>(next[v / kPageVectors]) + at);
             if constexpr (kBf16) {
                 const U32 pair = hn::LoadU(du, static_cast<const std::uint32_t*>(block) + at);
                 even[v] = low_bf16(pair);
@@ -61,21 +64,35 @@ HWY_INLINE void score_pages(float* scores,
 }
 
 template <int kRows, bool kBf16>
-void scores(float* out, const void* q, const PageBlocks& keys, int begin, int end, int head_dim) {
+void scores(float* out,
+            const void* q,
+            const PageBlocks& keys,
+            const PageBlocks& next,
+            int begin,
+            int end,
+            int head_dim) {
     constexpr int kPages = vectors_for(kRows) / kPageVectors > 0 ? vectors_for(kRows) / kPageVectors : 1;
     const auto* x = static_cast<const float*>(q);
     int page = begin;
     for (; page + kPages <= end; page += kPages)
-        score_pages<kRows, kPages, kBf16>(out + page * kPageSize, x, keys.data() + page, head_dim);
+        score_pages<kRows, kPages, kBf16>(out + page * kPageSize, x, keys.data() + page, next.data() + page,
+                                          head_dim);
     for (; page < end; ++page)
-        score_pages<kRows, 1, kBf16>(out + page * kPageSize, x, keys.data() + page, head_dim);
+        score_pages<kRows, 1, kBf16>(out + page * kPageSize, x, keys.data() + page, next.data() + page,
+                                     head_dim);
 }
 
 /// kVectors vectors of channels, all keys. A tail of fewer channels than a vector is loaded and stored
 /// masked.
 template <int kRows, int kVectors, bool kBf16, bool kTail>
-HWY_INLINE void value_columns(
-    float* out, const float* p, const PageBlocks& values, int begin, int end, int head_dim, int column) {
+HWY_INLINE void value_columns(float* out,
+                              const float* p,
+                              const PageBlocks& values,
+                              const PageBlocks& next,
+                              int begin,
+                              int end,
+                              int head_dim,
+                              int column) {
     const DF32 d;
     const DU32 du;
     const auto mask = hn::FirstN(d, std::size_t(kTail ? head_dim - column : kLanes));
@@ -93,6 +110,10 @@ HWY_INLINE void value_columns(
     for (int key = begin; key < end; key += kBf16 ? 2 : 1) {
         const void* block = values[std::size_t(key / kPageSize)];
         const int row = key % kPageSize;
+        if (kRows <= kPrefetchRows)
+            for (int v = 0; v < kVectors * kLanes; v += 16)
+                hwy::Prefetch(static_cast<const float*>(next[std::size_t(key / kPageSize)]) +
+                              std::int64_t(kBf16 ? row / 2 : row) * head_dim + column + v);
         F32 even[kVectors], odd[kVectors];
 #pragma GCC unroll 16
         for (int v = 0; v < kVectors; ++v) {
@@ -124,16 +145,23 @@ HWY_INLINE void value_columns(
 }
 
 template <int kRows, bool kBf16>
-void values(float* out, const void* p, const PageBlocks& values, int begin, int end, int head_dim) {
+void values(float* out,
+            const void* p,
+            const PageBlocks& values,
+            const PageBlocks& next,
+            int begin,
+            int end,
+            int head_dim) {
     constexpr int kVectors = vectors_for(kRows);
     const auto* weights = static_cast<const float*>(p);
     int column = 0;
     for (; column + kVectors * kLanes <= head_dim; column += kVectors * kLanes)
-        value_columns<kRows, kVectors, kBf16, false>(out, weights, values, begin, end, head_dim, column);
+        value_columns<kRows, kVectors, kBf16, false>(out, weights, values, next, begin, end, head_dim,
+                                                     column);
     for (; column + kLanes <= head_dim; column += kLanes)
-        value_columns<kRows, 1, kBf16, false>(out, weights, values, begin, end, head_dim, column);
+        value_columns<kRows, 1, kBf16, false>(out, weights, values, next, begin, end, head_dim, column);
     if (column < head_dim)
-        value_columns<kRows, 1, kBf16, true>(out, weights, values, begin, end, head_dim, column);
+        value_columns<kRows, 1, kBf16, true>(out, weights, values, next, begin, end, head_dim, column);
 }
 
 /// kAll: the row sees every key of the block. The steps are the same either way, and so is the sums' order.
@@ -179,6 +207,22 @@ AttentionKernels::Softmax softmax(
                    : softmax_block<false, DType::bf16>(p, scores, begin, end, scale);
     return all ? softmax_block<true, DType::f32>(p, scores, begin, end, scale)
                : softmax_block<false, DType::f32>(p, scores, begin, end, scale);
+}
+
+void join(float* max, float* sum, const float* part_max, const float* part_sum, float* a, float* b) {
+    const DF32 d;
+    const F32 one = hn::Set(d, 1.0f);
+    for (int i = 0; i < kRowLanes; i += kLanes) {
+        const F32 m = hn::LoadU(d, max + i), pm = hn::LoadU(d, part_max + i), ps = hn::LoadU(d, part_sum + i);
+        const auto seen = hn::Ne(ps, hn::Zero(d));
+        const F32 larger = hn::IfThenElse(seen, hn::Max(m, pm), m);
+        const F32 va = hn::IfThenElse(seen, fast_exp(hn::Sub(m, larger)), one);
+        const F32 vb = hn::IfThenElseZero(seen, fast_exp(hn::Sub(pm, larger)));
+        hn::StoreU(hn::MulAdd(hn::LoadU(d, sum + i), va, hn::Mul(ps, vb)), d, sum + i);
+        hn::StoreU(larger, d, max + i);
+        hn::StoreU(va, d, a + i);
+        hn::StoreU(vb, d, b + i);
+    }
 }
 
 void merge(float* total, float a, const float* part, float b, int n) {
@@ -229,6 +273,7 @@ AttentionKernels make_attention_kernels(DType act) {
     add_rows<8>(kernels, act);
     add_rows<12>(kernels, act);
     kernels.softmax = &softmax;
+    kernels.join = &join;
     kernels.merge = &merge;
     kernels.finish = &finish;
     return kernels;

@@ -21,18 +21,31 @@ namespace llmgen::cpu {
 inline constexpr int kKeyBlock = 128;
 inline constexpr int kBlockPages = kKeyBlock / kPageSize;
 inline constexpr int kMaxQueryRows = 12;
+inline constexpr int kRowLanes = 16;  // that arrays of one value a row have room for
 
 /// The pages of one block: pointers to this head's keys or values in each.
 using PageBlocks = std::array<const void*, kBlockPages>;
 
 /// scores [R][128] for pages begin to end - 1. q is packed with the rows innermost as linear_kernels.h has
-/// it.
-using ScoresKernel =
-    void (*)(float* scores, const void* q, const PageBlocks& keys, int begin, int end, int head_dim);
+/// it. `next` is what will be read after this block: few rows wait for memory, so for up to 6 of them each
+/// line read draws its fellow of the next block near.
+using ScoresKernel = void (*)(float* scores,
+                              const void* q,
+                              const PageBlocks& keys,
+                              const PageBlocks& next,
+                              int begin,
+                              int end,
+                              int head_dim);
 /// out [R][head_dim] = p [R][128] (f32 or bf16 by p_type) times the values of keys begin to end - 1 (begin:
 /// the first of a page). What lies behind `end` in its page is never used: it may be NaN.
-using ValuesKernel =
-    void (*)(float* out, const void* p, const PageBlocks& values, int begin, int end, int head_dim);
+using ValuesKernel = void (*)(float* out,
+                              const void* p,
+                              const PageBlocks& values,
+                              const PageBlocks& next,
+                              int begin,
+                              int end,
+                              int head_dim);
+inline constexpr int kPrefetchRows = 6;
 
 struct AttentionKernels {
     DType q_type = DType::f32;
@@ -46,6 +59,9 @@ struct AttentionKernels {
         float max, sum;
     };
     Softmax (*softmax)(void* p, DType p_type, const float* scores, int begin, int end, float scale);
+    /// Joins the (max, sum) of 16 rows with those of a further block, and says by which factors their
+    /// outputs join. A row that sees none of the block (part_sum 0) stays as it is, with b = 0. Arrays of 16.
+    void (*join)(float* max, float* sum, const float* part_max, const float* part_sum, float* a, float* b);
     /// total = total · a + part · b
     void (*merge)(float* total, float a, const float* part, float b, int n);
     /// out = total · factor, in out's type.

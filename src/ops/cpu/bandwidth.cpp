@@ -38,7 +38,7 @@ float gemv_over(const cpu::LinearKernels& kernels, const char* data, std::size_t
     float sums[cpu::kPanel];
     float total = 0;
     for (std::size_t at = 0; at + kPanelBytes <= bytes; at += kPanelBytes) {
-        kernels.tile[1](sums, data + at, x, kDepth);
+        kernels.tile[1](sums, cpu::kPanel, data + at, x, kDepth, {data + at + cpu::kStreamAhead, 128});
         total += sums[0];
     }
     return total;
@@ -107,8 +107,11 @@ double measure_matmul_peak(int threads, Compute compute) {
         for (int pass = 0; pass < 20; ++pass) {
             constexpr int kRuns = 200;
             const double start = seconds();
-            for (int run = 0; run < kRuns; ++run)
-                kernels.tile[std::size_t(rows)](sums.data(), pick(act), pick(kernels.x_type), kDepth);
+            for (int run = 0; run < kRuns; ++run) {
+                const auto* panel = static_cast<const char*>(pick(act));
+                kernels.tile[std::size_t(rows)](sums.data(), cpu::kPanel, panel, pick(kernels.x_type), kDepth,
+                                                {panel, 0});
+            }
             best = std::max(best, 2.0 * rows * cpu::kPanel * double(kDepth) * kRuns / (seconds() - start));
         }
         total += best;

@@ -17,6 +17,9 @@ namespace {
 // Packed rows beyond this are cut into blocks, each of which passes all panels: they must not fall out of the
 // shared cache between two panels.
 constexpr std::int64_t kBlockBytes = std::int64_t(2) << 20;
+// How far ahead a tile of more than two rows, the only one, reads its own panels: far enough for the time it
+// computes on each.
+constexpr std::int64_t kTileAhead = 12 << 10;
 // Below this many multiply-adds a second thread costs more than it brings (a fork is 1 to 2 µs).
 constexpr std::int64_t kSerialWork = 50000;
 
@@ -179,6 +182,16 @@ void LinearRunner::run_units(const Job& job, std::int64_t begin, std::int64_t en
     }
 }
 
+/// What a tile draws near: the first two of a panel's tiles the halves of the next panel, the others nothing
+/// new. A single tile runs through its panels as they lie in memory.
+Ahead LinearRunner::ahead_of(const Job& job, std::int64_t panel, int tile, bool only_tile) const {
+    const std::int64_t bytes = job.w.panel_size() * std::int64_t(size_of(job.w.dtype));
+    const auto* here = static_cast<const char*>(job.panel(panel));
+    if (only_tile) return {here + (job.n_rows() <= 2 ? kStreamAhead : kTileAhead), 128};
+    if (tile < 2) return {here + bytes + tile * (bytes / 2), 64};
+    return {here, 0};
+}
+
 void LinearRunner::run_panel(const Job& job, std::int64_t panel, int row, int row_end) const {
     alignas(64) float sums[kMaxTileRows * kPanel], up[kMaxTileRows * kPanel],
         straddling[2][kMaxTileRows * kPanel];
@@ -200,23 +213,36 @@ void LinearRunner::run_panel(const Job& job, std::int64_t panel, int row, int ro
             tile.up_bias = up_bias;
         }
     }
-    while (row < row_end) {
+    // Whole panels of plain f32 go from the registers to their destination.
+    const bool direct = !swiglu && !job.bias && tile.type == DType::f32 && tile.width == kPanel;
+    const auto& kernels =
+        direct && job.kind == TileOutput::Kind::add ? job.kernels.tile_add : job.kernels.tile;
+    const bool only_tile = job.kernels.tile_rows(row_end - row) == row_end - row;
+    for (int index = 0; row < row_end; ++index) {
         const int rows = job.kernels.tile_rows(row_end - row);
-        const TileKernel kernel = job.kernels.tile[std::size_t(rows)];
+        const TileKernel kernel = kernels[std::size_t(rows)];
         const void* x = job.packed + row * job.row_bytes;
-        kernel(sums, job.panel(panel), x, depth);
-        if (swiglu && shift == 0) kernel(up, job.panel((half + first) / kPanel), x, depth);
+        const auto multiply = [&](float* to, std::int64_t stride, std::int64_t at) {
+            kernel(to, stride, job.panel(at), x, depth, ahead_of(job, at, index, only_tile));
+        };
+        tile.data =
+            static_cast<char*>(job.out.data) + (row * tile.stride + first) * std::int64_t(size_of(tile.type));
+        if (direct) {
+            multiply(static_cast<float*>(tile.data), tile.stride, panel);
+            row += rows;
+            continue;
+        }
+        multiply(sums, kPanel, panel);
+        if (swiglu && shift == 0) multiply(up, kPanel, (half + first) / kPanel);
         if (swiglu && shift != 0) {  // the 32 up outputs lie in two panels
             const std::int64_t up_panel = (half + first) / kPanel;
-            kernel(straddling[0], job.panel(up_panel), x, depth);
-            if (up_panel + 1 < job.w.n_panels()) kernel(straddling[1], job.panel(up_panel + 1), x, depth);
+            multiply(straddling[0], kPanel, up_panel);
+            if (up_panel + 1 < job.w.n_panels()) multiply(straddling[1], kPanel, up_panel + 1);
             for (int r = 0; r < rows; ++r)
                 for (int i = 0; i < tile.width; ++i)
                     up[r * kPanel + i] = straddling[(shift + i) / kPanel][r * kPanel + (shift + i) % kPanel];
         }
         tile.rows = rows;
-        tile.data =
-            static_cast<char*>(job.out.data) + (row * tile.stride + first) * std::int64_t(size_of(tile.type));
         finish_(tile, sums, up);
         row += rows;
     }

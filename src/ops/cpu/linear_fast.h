@@ -30,6 +30,7 @@ private:
                         const float* sums) const;
     void pack_tile(const Job& job, char* packed, std::int64_t row, int rows) const;
     void run_units(const Job& job, std::int64_t begin, std::int64_t end) const;
+    Ahead ahead_of(const Job& job, std::int64_t panel, int tile, bool only_tile) const;
     void run_panel(const Job& job, std::int64_t panel, int row, int row_end) const;
 
     int threads_;

@@ -28,27 +28,46 @@ HWY_INLINE void accumulate(F32 (&acc)[kRows][kVectors],
     }
 }
 
-template <int kRows>
-void tile_f32(float* sums, const void* panel, const void* x_packed, std::int64_t depth) {
+template <int kRows, bool kAdd>
+HWY_INLINE void store_tile(float* out, std::int64_t stride, const F32 (&acc)[kRows][kVectors]) {
+    const DF32 d;
+    for (int r = 0; r < kRows; ++r, out += stride)
+        for (int v = 0; v < kVectors; ++v) {
+            float* to = out + v * kLanes;
+            hn::StoreU(kAdd ? hn::Add(acc[r][v], hn::LoadU(d, to)) : acc[r][v], d, to);
+        }
+}
+
+template <int kRows, bool kAdd>
+void tile_f32(float* out,
+              std::int64_t stride,
+              const void* panel,
+              const void* x_packed,
+              std::int64_t depth,
+              Ahead ahead) {
     const DF32 d;
     const auto* HWY_RESTRICT weight = static_cast<const float*>(panel);
     const auto* HWY_RESTRICT x = static_cast<const float*>(x_packed);
     F32 acc[kRows][kVectors];
     for (auto& row : acc)
         for (auto& a : row) a = hn::Zero(d);
-    for (std::int64_t i = 0; i < depth; ++i, weight += kPanel, x += kRows) {
-        if (kRows <= 2) prefetch_stream(weight);
+    for (std::int64_t i = 0; i < depth; ++i, weight += kPanel, x += kRows, ahead.at += ahead.step) {
+        prefetch_128(ahead.at);
         F32 w[kVectors];
 #pragma GCC unroll 32
         for (int v = 0; v < kVectors; ++v) w[v] = hn::LoadU(d, weight + v * kLanes);
         accumulate<kRows>(acc, w, x);
     }
-    for (int r = 0; r < kRows; ++r)
-        for (int v = 0; v < kVectors; ++v) hn::StoreU(acc[r][v], d, sums + r * kPanel + v * kLanes);
+    store_tile<kRows, kAdd>(out, stride, acc);
 }
 
-template <int kRows>
-void tile_bf16(float* sums, const void* panel, const void* x_packed, std::int64_t depth) {
+template <int kRows, bool kAdd>
+void tile_bf16(float* out,
+               std::int64_t stride,
+               const void* panel,
+               const void* x_packed,
+               std::int64_t depth,
+               Ahead ahead) {
     const DF32 d;
     const DU32 du;
     const auto* HWY_RESTRICT weight = static_cast<const std::uint32_t*>(panel);  // pairs of bf16
@@ -56,8 +75,8 @@ void tile_bf16(float* sums, const void* panel, const void* x_packed, std::int64_
     F32 acc[kRows][kVectors];
     for (auto& row : acc)
         for (auto& a : row) a = hn::Zero(d);
-    for (std::int64_t i = 0; i < depth; i += 2, weight += kPanel, x += 2 * kRows) {
-        if (kRows <= 2) prefetch_stream(weight);
+    for (std::int64_t i = 0; i < depth; i += 2, weight += kPanel, x += 2 * kRows, ahead.at += ahead.step) {
+        prefetch_128(ahead.at);
         F32 even[kVectors], odd[kVectors];
 #pragma GCC unroll 32
         for (int v = 0; v < kVectors; ++v) {
@@ -68,14 +87,15 @@ void tile_bf16(float* sums, const void* panel, const void* x_packed, std::int64_
         accumulate<kRows>(acc, even, x);
         accumulate<kRows>(acc, odd, x + kRows);
     }
-    for (int r = 0; r < kRows; ++r)
-        for (int v = 0; v < kVectors; ++v) hn::StoreU(acc[r][v], d, sums + r * kPanel + v * kLanes);
+    store_tile<kRows, kAdd>(out, stride, acc);
 }
 
 template <int kRows>
 void add_tiles(LinearKernels& kernels, bool bf16_weight) {
-    if constexpr (kRows <= kTileRows)
-        kernels.tile[kRows] = bf16_weight ? &tile_bf16<kRows> : &tile_f32<kRows>;
+    if constexpr (kRows <= kTileRows) {
+        kernels.tile[kRows] = bf16_weight ? &tile_bf16<kRows, false> : &tile_f32<kRows, false>;
+        kernels.tile_add[kRows] = bf16_weight ? &tile_bf16<kRows, true> : &tile_f32<kRows, true>;
+    }
 }
 
 LinearKernels make_kernels(bool bf16_weight) {
