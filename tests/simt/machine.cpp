@@ -157,6 +157,7 @@ void Machine::collective(Collective op, void* operand, unsigned mask, Site site)
         operands[lane] = other.operand;
         other.wait = Wait::ready;
     }
+    collective_site_ = site;
     op(operands, mask);  // the last lane to come does the work, the others find it done
     warp.ready |= mask;
 }

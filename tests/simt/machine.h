@@ -82,7 +82,8 @@ struct Counters {
         std::uint64_t bytes = 0;
         std::uint64_t sectors = 0;  // of 32 bytes, one warp's request at a time
     };
-    std::map<std::pair<std::string, int>, Access> global;  // by file and line of the load or store
+    std::map<std::pair<std::string, int>, Access> global;            // by file and line of the load or store
+    std::map<std::pair<std::string, int>, std::uint64_t> conflicts;  // by file and line of the ldmatrix
 };
 
 class Machine;
@@ -210,6 +211,8 @@ public:
 
     // --- device side, called from fibers
     Thread& current() { return *current_; }
+    /// Where the collective under way was called.
+    Site collective_site() const { return collective_site_; }
     void barrier(Site site);
     void collective(Collective op, void* operand, unsigned mask, Site site);
     void dependency_wait(Site site);
@@ -261,6 +264,7 @@ private:
     StackPool stacks_;
     std::vector<char*> shared_;  // arenas for the next blocks
     Thread* current_ = nullptr;
+    Site collective_site_;
     std::deque<Launch> queue_;
     std::mt19937_64 random_{1};
     std::string fault_;

@@ -301,7 +301,9 @@ TEST(SelfTest, LdmatrixFollowsTheManualAndCountsConflicts) {
     Setting setting;
     launch("read_matrix", read_matrix<64>, Shape{1, 1, 1, 32, 0}, Dependent::no, nullptr, out.get());
     EXPECT_EQ(Machine::get().counters.ldmatrix_conflicts,
-              2u * 4 * 7);  // rows of 128 bytes: all 8 on the same banks
+              2u * 4 * 7);                                    // rows of 128 bytes: all 8 on the same banks
+    ASSERT_EQ(Machine::get().counters.conflicts.size(), 2u);  // each ldmatrix at its own line
+    for (const auto& [site, conflicts] : Machine::get().counters.conflicts) EXPECT_EQ(conflicts, 4u * 7);
     // tile 1 begins at row 8; lane 9 holds its row 2, columns 2 and 3, or transposed its rows 2 and 3 of
     // column 2
     EXPECT_EQ(out[9 * 8 + 1], std::uint32_t((10 * 64 + 2) | (10 * 64 + 3) << 16));

@@ -64,6 +64,7 @@ template <bool kTranspose>
 void ldmatrix(void* const operands[kWarpSize]) {
     Counters& counters = Machine::get().counters;
     ++counters.ldmatrix;
+    const Site site = Machine::get().collective_site();
     for (std::size_t tile = 0; tile < 4; ++tile) {
         std::uint16_t values[8][8];
         std::array<int, 8> group{};  // how many rows fall on each group of 4 banks
@@ -72,7 +73,9 @@ void ldmatrix(void* const operands[kWarpSize]) {
             std::memcpy(values[i], row, 16);
             ++group[reinterpret_cast<std::uintptr_t>(row) / 16 % 8];
         }
-        counters.ldmatrix_conflicts += std::uint64_t(*std::max_element(group.begin(), group.end()) - 1);
+        const auto conflicts = std::uint64_t(*std::max_element(group.begin(), group.end()) - 1);
+        counters.ldmatrix_conflicts += conflicts;
+        if (conflicts > 0) counters.conflicts[{site.file, site.line}] += conflicts;
         for (std::size_t lane = 0; lane < kWarpSize; ++lane) {
             std::uint32_t word = 0;
             for (std::size_t i = 0; i < 2; ++i) {

@@ -1,0 +1,26 @@
+// Launches that only tests and measurements make.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/launch.h"
+
+namespace llmgen::kernels {
+
+/// Reads `bytes` (a multiple of 16) once.
+void stream_read(float* out, const void* from, std::size_t bytes, int n_blocks, Stream stream);
+
+/// One warp: the registers of each lane, as the hardware (or the emulator) deals them out.
+struct Maps {
+    const std::uint32_t* a;      // [32][4] registers of mma's A, two bf16 each
+    const std::uint32_t* b;      // [32][2]
+    float* d;                    // [32][4]: A · B
+    const std::uint16_t* tiles;  // [4][8][8] for ldmatrix
+    std::uint32_t* rows;         // [32][4]: ldmatrix
+    std::uint32_t* columns;      // [32][4]: ldmatrix, transposed
+    int* shuffles;               // [32][5]: shfl from 3, xor 5, up 2, down 7, ballot of odd lanes
+};
+void read_maps(const Maps& maps, Stream stream);
+
+}  // namespace llmgen::kernels

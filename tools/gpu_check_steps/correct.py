@@ -1,0 +1,186 @@
+"""Is what the card computes right? Tests, maps, sanitizers, ids against the CPU and transformers, leaks."""
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+
+from gpu_check_steps import models as made
+from gpu_check_steps.run import Missing, Wrong
+
+
+def maps(check):
+    check.gtest("hardware_kernels_test", "simt_test", "Maps.*")
+
+
+def kernels(check):
+    check.gtest("hardware_kernels_test", "simt_test", "Rows*.*" if check.dry else "*")
+
+
+def ops(check):
+    check.gtest("hardware_ops_test", "cuda_ops_test", "*RmsNorm*bf16*" if check.dry else "*")
+
+
+def models(check):
+    pattern = "*GreedyIdsAndLogitsInF32/llama:" if check.dry else "*GreedyIdsAndLogitsInF32*:*Bf16StaysAsClose*"
+    check.gtest("hardware_models_test", "cuda_models_test", pattern)
+
+
+def sanitizer(check, tool, pattern, seconds):
+    program = check.binary("hardware_kernels_test", "simt_test")
+    compute_sanitizer = check.tool("compute-sanitizer")
+    if check.dry:
+        raise Missing("the emulated device has checks of its own")
+    done = check.run([compute_sanitizer, "--tool", tool, "--error-exitcode", "9", program, "--gtest_brief=1",
+                      f"--gtest_filter={pattern}"], seconds=seconds)
+    summary = [line for line in done.stdout.splitlines() if "ERROR SUMMARY" in line or "RACECHECK SUMMARY" in line]
+    check.say(summary[-1].strip("= ") if summary else "no summary")
+    if done.returncode != 0:
+        first = [line.strip("= ") for line in done.stdout.splitlines() if line.startswith("=========")][1:5]
+        raise Wrong(f"{tool}: exit code {done.returncode}: " + " | ".join(first))
+
+
+# A few tests of every kernel: a sanitizer slows them by a factor of 10 to 100.
+REDUCED = "Maps.*:Rows*:Gemv*Bf16*:Attn*Decode*:Attn*Prefill*:Rope*:Sample*Greedy*"
+
+
+def memcheck(check):
+    sanitizer(check, "memcheck", REDUCED, 38)
+
+
+def racecheck(check):
+    sanitizer(check, "racecheck", REDUCED, 38)
+
+
+def synccheck(check):
+    sanitizer(check, "synccheck", REDUCED, 28)
+
+
+# --- ids
+
+def ids_of(check, device, model, compute, prompts, n_new, extra=()):
+    """Greedy ids of every prompt, all in one `batch` run."""
+    lines = "".join(json.dumps({"token_ids": ids}) + "\n" for ids in prompts)
+    source, target = check.scratch / "in.jsonl", check.scratch / "out.jsonl"
+    source.write_text(lines)
+    target.unlink(missing_ok=True)
+    check.must([check.llmgen(), "batch", source, "-o", target, "--model", model, "--device", device, "--compute", compute,
+                "--greedy", "--ignore-eos", "--max-new-tokens", n_new, "-q", *extra])
+    records = [json.loads(line) for line in target.read_text().splitlines()]
+    return [record["output"]["token_ids"] for record in records]
+
+
+def agreement(got, want):
+    """Of all ids, how many come before the first difference."""
+    same = total = 0
+    for a, b in zip(got, want):
+        total += len(b)
+        for x, y in zip(a, b):
+            if x != y:
+                break
+            same += 1
+    return same, total
+
+
+def greedy(check):
+    """f32 must be equal; bf16 may part at a near tie, so it must agree on nearly all."""
+    shapes = made.TINY[:1] if check.dry else made.TINY
+    facts = check.facts.setdefault("greedy", [])
+    for shape in shapes:
+        model = made.make(check.scratch, check.root, shape, small=check.dry)
+        for compute in ("f32", "bf16"):
+            for rows in (1, 3) if check.dry else (1, 3, 8, 17):
+                prompts = made.prompts(rows, longest=20 if check.dry else 300)
+                n_new = 4 if check.dry else 32
+                want = ids_of(check, "cpu", model, compute, prompts, n_new)
+                got = ids_of(check, check.options.device, model, compute, prompts, n_new)
+                same, total = agreement(got, want)
+                facts.append({"model": shape["name"], "compute": compute, "rows": rows, "same": same, "ids": total})
+                check.say(f"{shape['name']} {compute}, {rows} rows: {same} of {total} ids as on the CPU")
+                if same < total if compute == "f32" else same < 0.7 * total:
+                    raise Wrong(f"{shape['name']} {compute}, {rows} rows: ids differ from the CPU's after {same} of {total}")
+
+
+def transformers(check):
+    """The same tiny checkpoint through transformers on this machine's CPU, in f32."""
+    python = check.root / "build" / "oracle" / "bin" / "python"
+    python = str(python) if python.exists() else sys.executable
+    if check.run([python, "-c", "import torch, transformers"], seconds=30).returncode != 0:
+        raise Missing("transformers is not installed for this python")
+    shape = made.TINY[0]
+    model = made.make(check.scratch, check.root, shape, small=check.dry)
+    prompts, n_new = made.prompts(3, longest=20 if check.dry else 100), 4 if check.dry else 24
+    code = ("import sys, json, torch, transformers as tf\n"
+            "model = tf.AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32).eval()\n"
+            "for ids in json.loads(sys.argv[2]):\n"
+            "    out = model.generate(torch.tensor([ids]), attention_mask=torch.ones(1, len(ids)), do_sample=False,\n"
+            "                         min_new_tokens=int(sys.argv[3]), max_new_tokens=int(sys.argv[3]), eos_token_id=None)\n"
+            "    print(json.dumps(out[0, len(ids):].tolist()))\n")
+    done = check.must([python, "-c", code, model, json.dumps(prompts), n_new])
+    want = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    got = ids_of(check, check.options.device, model, "f32", prompts, n_new)
+    same, total = agreement(got, want)
+    check.say(f"{same} of {total} ids as transformers' in f32")
+    if same < total:
+        raise Wrong(f"ids differ from transformers' after {same} of {total}")
+
+
+# --- leaks
+
+def resident_bytes(pid):
+    try:
+        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+    except OSError:
+        return 0
+
+
+def gpu_bytes(check):
+    try:
+        done = subprocess.run([check.tool("nvidia-smi"), "--query-gpu=memory.used", "--format=csv,noheader,nounits"],
+                              capture_output=True, text=True, timeout=10, check=True)
+        return int(done.stdout.split()[0]) << 20
+    except (Missing, OSError, ValueError, IndexError, subprocess.SubprocessError):
+        return 0
+
+
+def soak(check):
+    """10,000 tokens in one answer: neither the host's nor the card's memory grows after the first tenth."""
+    n = 60 if check.dry else 10000
+    model = made.make(check.scratch, check.root, made.TINY[0], small=check.dry)
+    before = gpu_bytes(check)
+    process = subprocess.Popen(
+        [str(check.llmgen()), "--model", str(model), "--device", check.options.device, "--compute", "bf16", "--greedy",
+         "--ignore-eos", "--max-new-tokens", str(n), "--max-context", str(n + 64), "--prompt-ids", "1,2,3", "--json", "-q"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    samples = []
+
+    def watch():
+        while process.poll() is None:
+            samples.append((resident_bytes(process.pid), gpu_bytes(check)))
+            time.sleep(0.1 if check.dry else 0.5)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        out, err = process.communicate(timeout=max(1.0, check.limit_at - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+        raise Wrong("the soak ran past its limit") from None
+    finally:
+        watcher.join()
+    if process.returncode != 0:
+        raise Wrong(f"exit code {process.returncode}: {err.strip()[-300:]}")
+    n_out = len(json.loads(out)["output"]["token_ids"])
+    settled = samples[len(samples) // 10 + 1:]
+    grown = [max(0, settled[-1][i] - settled[0][i]) for i in (0, 1)] if len(settled) > 2 else [0, 0]
+    left = max(0, gpu_bytes(check) - before)
+    check.facts["soak"] = {"tokens": n_out, "host_grown": grown[0], "gpu_grown": grown[1], "gpu_left": left}
+    check.say(f"{n_out} tokens; memory grown: host {grown[0] >> 20} MiB, GPU {grown[1] >> 20} MiB; left after the end "
+              f"{left >> 20} MiB")
+    if n_out != n:
+        raise Wrong(f"{n_out} tokens, {n} were asked for")
+    if not check.dry and (grown[0] > 64 << 20 or grown[1] > 32 << 20 or left > 64 << 20):
+        raise Wrong("memory grows")

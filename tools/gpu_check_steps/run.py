@@ -1,0 +1,127 @@
+"""What the steps share: commands with a limit, outcomes, where things lie."""
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import traceback
+
+
+class Missing(Exception):
+    """A piece that the step needs isn't there: it is told and the rest goes on."""
+
+
+class Wrong(Exception):
+    """What the step was to show isn't so."""
+
+
+class Check:
+    def __init__(self, root, options):
+        self.root, self.options, self.dry = root, options, options.dry
+        self.build_dir = (options.build or root / "build" / "gpu_check").resolve()
+        self.start = time.monotonic()
+        self.steps = []
+        self.facts = {}  # what later steps and the report read
+        self.no_gpu = ""  # why there is none
+        self.scratch = pathlib.Path(tempfile.mkdtemp(prefix="gpu_check_"))
+        self.limit_at = 0.0
+
+    # --- steps
+
+    def left(self):
+        return self.options.seconds - (time.monotonic() - self.start)
+
+    def step(self, name, function, limit):
+        begin = time.monotonic()
+        entry = {"name": name, "outcome": "passed", "lines": []}
+        self.entry = entry
+        if self.left() < 5:
+            entry.update(outcome="skipped", lines=["no time left"])
+        elif self.no_gpu and name not in ("machine", "build", "devices"):
+            entry.update(outcome="skipped", lines=["no GPU was reached"])
+        else:
+            self.limit_at = begin + min(limit, self.left())
+            try:
+                function(self)
+            except Missing as missing:
+                entry["outcome"] = "missing"
+                self.say(str(missing))
+            except Wrong as wrong:
+                entry["outcome"] = "FAILED"
+                self.say(str(wrong))
+            except Exception:  # a fault of this script must not take the other steps with it
+                entry["outcome"] = "FAILED"
+                self.say("gpu_check itself: " + traceback.format_exc().strip().splitlines()[-1])
+        entry["seconds"] = round(time.monotonic() - begin, 2)
+        self.steps.append(entry)
+        print(f"{entry['outcome']:8} {name} ({entry['seconds']} s)", *entry["lines"][-1:], flush=True)
+
+    def say(self, line):
+        self.entry["lines"].append(line)
+
+    def result(self):
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        outcomes = [step["outcome"] for step in self.steps]
+        exit_code = 1 if "FAILED" in outcomes else 3 if self.no_gpu else 0
+        return {"dry": self.dry, "seconds": round(time.monotonic() - self.start, 1), "exit_code": exit_code,
+                "no_gpu": self.no_gpu, "steps": self.steps, **self.facts}
+
+    # --- commands
+
+    def run(self, command, stdin=None, env=None, seconds=None):
+        """The finished command with stdout and stderr as text; Wrong where it runs past its limit."""
+        limit = max(1.0, self.limit_at - time.monotonic())
+        limit = min(limit, seconds) if seconds else limit
+        command = [str(part) for part in command]
+        with subprocess.Popen(command, stdin=subprocess.PIPE if stdin else subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True,
+                              env={**os.environ, **(env or {})}) as process:
+            try:
+                out, err = process.communicate(stdin, timeout=limit)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+                raise Wrong(f"{pathlib.Path(command[0]).name} ran past {limit:.0f} s: {' '.join(command[:6])[:160]}")
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+    def must(self, command, **how):
+        done = self.run(command, **how)
+        if done.returncode != 0:
+            tail = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-4:]
+            raise Wrong(f"{pathlib.Path(str(command[0])).name}: exit code {done.returncode}: " + " | ".join(tail)[:600])
+        return done
+
+    def tool(self, name):
+        for folder in (os.environ.get("CUDA_PATH"), os.environ.get("CUDA_HOME"), "/usr/local/cuda"):
+            if folder and (pathlib.Path(folder) / "bin" / name).exists():
+                return str(pathlib.Path(folder) / "bin" / name)
+        found = shutil.which(name)
+        if found is None:
+            raise Missing(f"no {name} on this machine")
+        return found
+
+    def binary(self, real, emulated):
+        """A program of the build: the one for the card, or dry the one with the emulated device."""
+        name = emulated if self.dry else real
+        for found in (self.build_dir / part / name for part in ("src/app", "tests", "tests/simt", "tests/simt/hardware")):
+            if found.exists():
+                return found
+        raise Missing(f"{name} is not in {self.build_dir}")
+
+    def llmgen(self):
+        return self.binary("llmgen", "llmgen_emulated")
+
+    def gtest(self, real, emulated, pattern, env=None):
+        """Runs tests; says how many passed."""
+        program = self.binary(real, emulated)
+        done = self.run([program, "--gtest_brief=1", f"--gtest_filter={pattern}"], env=env)
+        summary = [line for line in done.stdout.splitlines() if "PASSED" in line or "FAILED" in line or "SKIPPED" in line]
+        for line in summary[:6]:
+            self.say(line.strip())
+        if done.returncode != 0:
+            wrong = [line for line in done.stdout.splitlines() if "Failure" in line or "the device:" in line][:3]
+            raise Wrong(f"{program.name}: exit code {done.returncode} " + " | ".join(wrong) + done.stderr[-200:].strip())
+        if not any("PASSED" in line and " 0 tests" not in line for line in summary):
+            raise Missing(f"{program.name} has no test {pattern}")
