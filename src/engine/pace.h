@@ -1,8 +1,8 @@
 // How many prompt tokens may join a step in which others decode, so that these hardly feel a long prompt come
 // in.
 //
-//   tokens = (max_slowdown - 1) · plain / token      plain: seconds of a step that only decodes
-//                                                    token: seconds that a prompt token adds to one
+//   tokens = (kAim · max_slowdown - 1) · plain / token      plain: seconds of a step that only decodes
+//                                                           token: seconds that a prompt token adds to one
 //
 // Both are measured as the engine runs, since they differ by device, model, context and number of sequences.
 // Which ids come out does not depend on it: rows of a batch don't change each other.
@@ -20,7 +20,8 @@ public:
     /// At least kSmallest (or `largest`), a multiple of it.
     int chunk() const;
 
-    static constexpr int kSmallest = 16;
+    static constexpr int kSmallest = 8;
+    static constexpr double kAim = 0.8;  // of the limit: steps vary
 
 private:
     double max_slowdown_;

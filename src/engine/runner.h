@@ -33,7 +33,7 @@ public:
     void run(const Plan& plan);
 
     /// Logits of the last run, [vocab] f32, in the order of its rows; may be overwritten. Brought from the
-    /// device when first asked for.
+    /// device when first asked for; where it computes in the host's memory, they are read there.
     int n_logits() const { return n_logits_; }
     std::span<float> logits(int i);
 
@@ -57,6 +57,7 @@ private:
     Tensor index_buffer(std::int64_t size);
 
     Model& model_;
+    bool host_memory_ = false;
     Ops& ops_;
     RunnerLimits limits_;
     HostBatch host_;
