@@ -25,7 +25,7 @@ TEST(Package, AnExampleBuildsAgainstTheInstalledLibrary) {
         EXPECT_TRUE(std::filesystem::exists(prefix + "/" + file)) << file;
     EXPECT_EQ(shell(prefix + "/bin/llmgen --version"), 0) << slurp(log);
     const std::string source = (data("..") / "app/example").string();
-    ASSERT_EQ(shell(cmake + " -S " + source + " -B " + build + " -DCMAKE_PREFIX_PATH=" + prefix), 0)
+    ASSERT_EQ(shell(cmake + " -G Ninja -S " + source + " -B " + build + " -DCMAKE_PREFIX_PATH=" + prefix), 0)
         << slurp(log);
     ASSERT_EQ(shell(cmake + " --build " + build), 0) << slurp(log);
     EXPECT_EQ(shell(build + "/example " + tiny_checkpoint()), 0) << slurp(log);

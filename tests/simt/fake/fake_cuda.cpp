@@ -126,6 +126,15 @@ bool FakeCuda::inside(const Allocations& allocations, const void* p, std::size_t
     return bytes <= size && at + bytes <= start + size;
 }
 
+bool FakeCuda::is_awaited(const void* p, std::size_t bytes) const {
+    const auto* at = static_cast<const char*>(p);
+    for (const auto& stream : streams_)
+        for (const auto& work : stream->queue)
+            for (const void* used : work->pinned)
+                if (used >= at && used < at + bytes) return true;
+    return false;
+}
+
 // --- streams
 
 cudaError_t FakeCuda::create_stream(cudaStream_t* stream) {

@@ -106,6 +106,8 @@ public:
     void run_all();
     bool is_device(const void* p, std::size_t bytes) const { return inside(device_, p, bytes); }
     bool is_pinned(const void* p, std::size_t bytes) const { return inside(pinned_, p, bytes); }
+    /// What has not happened yet reads or writes this pinned memory.
+    bool is_awaited(const void* p, std::size_t bytes) const;
     /// A capture is under way, which a call that it forbids has just spoiled.
     bool spoils_capture();
     std::recursive_mutex& mutex() { return mutex_; }

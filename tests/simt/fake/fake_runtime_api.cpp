@@ -170,7 +170,8 @@ cudaError_t cudaMemcpy2DAsync(void* to,
     const auto rows = [=](auto&& row) {
         for (std::size_t i = 0; i < height; ++i) row(i);
     };
-    if (to_host && mine->captured == nullptr)
+    // Poison until it arrives, unless an earlier copy has still to read what is there.
+    if (to_host && mine->captured == nullptr && !cuda().is_awaited(to, to_bytes))
         rows([&](std::size_t i) { std::memset(static_cast<char*>(to) + i * to_pitch, 0xff, width); });
     auto work = host_work(to_host ? "copy to the host" : "copy to the device", [=] {
         check();

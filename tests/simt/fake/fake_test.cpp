@@ -141,6 +141,7 @@ INSTANTIATE_TEST_SUITE_P(Moments, LateCudaTest, testing::Values(Moment::latest))
 
 TEST_P(LateCudaTest, AResultReadBeforeTheWaitIsPoison) {
     upload(stream_);
+    cudaStreamSynchronize(stream_);
     download(stream_);
     EXPECT_TRUE(std::isnan(host_[0]));
     cudaStreamSynchronize(stream_);
