@@ -158,18 +158,18 @@ void parse_decoder_at(const JsonView& j, DecoderPlan& plan, int depth) {
     } else if (type == "Fuse") {
         plan.push_back(make_fuse_decoder());
     } else if (type == "Replace") {
-        Pattern p = parse_pattern(j);
+        const Pattern p = parse_pattern(j);
         const std::string content(j.need("content").string());
         plan.push_back(p.is_regex ? make_regex_replace_decoder(p.text, content, j.where())
-                                  : make_replace_decoder(std::move(p.text), content));
+                                  : make_replace_decoder(p.text, content));
     } else if (type == "Strip") {
         constexpr std::int64_t kMany = std::int64_t(1) << 30;
         plan.push_back(make_strip_decoder(one_char(j.need("content")),
                                           std::size_t(j.need("start").integer(0, kMany)),
                                           std::size_t(j.need("stop").integer(0, kMany))));
     } else if (type == "Metaspace") {
-        MetaspaceOptions o = parse_metaspace(j);
-        plan.push_back(make_metaspace_decoder(std::move(o.replacement), o.scheme != PrependScheme::kNever));
+        const MetaspaceOptions o = parse_metaspace(j);
+        plan.push_back(make_metaspace_decoder(o.replacement, o.scheme != PrependScheme::kNever));
     } else if (type == "BPEDecoder") {
         plan.push_back(make_bpe_decoder(j.text("suffix", "</w>")));
     } else if (type == "WordPiece") {
