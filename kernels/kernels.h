@@ -87,6 +87,10 @@ struct RopeStore {
     int n_tokens, n_heads, n_kv_heads, head_dim, rotary_dim;
 };
 
+/// Reads `bytes`, a multiple of 16, once; leaves in `out` something that depends on all of it and is not
+/// negative.
+void read_all(int* out, const void* from, std::size_t bytes, int n_blocks, Stream);
+
 // --- matrix times a few rows
 
 inline constexpr int kMaxGemvTokens = 8;

@@ -46,12 +46,15 @@ std::string describe_devices(bool measure, int threads) {
         if (report.info.name == "cpu") {
             device["features"] = cpu_features();
             device["threads"] = n_threads;
-            if (measure) {
-                const MachineLimits limits = measure_cpu(n_threads);
-                device["read_bandwidth_bytes_per_s"] = limits.read_bytes_per_s;
-                device["matmul_bf16_flop_per_s"] = limits.bf16_flop_per_s;
-                device["matmul_f32_flop_per_s"] = limits.f32_flop_per_s;
-            }
+        }
+        if (measure && report.problem.empty()) {
+            const MachineLimits limits = measure_device(report.info.name, n_threads);
+            const auto add = [&](const char* name, double value) {
+                if (value > 0) device[name] = value;
+            };
+            add("read_bandwidth_bytes_per_s", limits.read_bytes_per_s);
+            add("matmul_bf16_flop_per_s", limits.bf16_flop_per_s);
+            add("matmul_f32_flop_per_s", limits.f32_flop_per_s);
         }
         devices.push_back(std::move(device));
     }

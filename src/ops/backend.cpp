@@ -62,4 +62,10 @@ MachineLimits measure_cpu(int threads) {
             measure_matmul_peak(threads, Compute::f32)};
 }
 
+MachineLimits measure_device(const std::string& name, int threads) {
+    if (name == "cpu") return measure_cpu(threads);
+    const auto ordinal = parse_cuda_ordinal(name);
+    return ordinal ? measure_cuda(*ordinal) : MachineLimits{};
+}
+
 }  // namespace llmgen

@@ -39,5 +39,7 @@ struct MachineLimits {
     double f32_flop_per_s = 0;
 };
 MachineLimits measure_cpu(int threads);
+/// The same of a device by its name, "cpu" or "cuda:N"; zeros where it can't be measured.
+MachineLimits measure_device(const std::string& name, int threads);
 
 }  // namespace llmgen

@@ -87,9 +87,8 @@ TEST_F(Discovery, NoKernelImageNamesTheCardAndWhatWasBuilt) {
     });
     FakeCuda::get().fail_call("launch", cudaErrorNoKernelImageForDevice);
     expect_problem(
-        "no kernels for this card: it is sm_75 (Tesla T4), this llmgen has sm_90a, PTX of compute_120; build "
-        "it "
-        "on this machine");
+        "no kernels for this card: it is sm_75 (Tesla T4), this llmgen has emulated; build it on "
+        "this machine");
 }
 
 TEST_F(Discovery, ABusyCard) {
@@ -139,6 +138,20 @@ TEST_F(Discovery, OpeningTellsWhatAllocationFailed) {
         EXPECT_EQ(FakeCuda::get().n_pinned_allocations(), 0u) << after;
         EXPECT_EQ(FakeCuda::get().n_streams(), 0u) << after;
     }
+}
+
+TEST_F(Discovery, LimitsAreMeasuredAndLeaveNothingBehind) {
+    const MachineLimits limits = measure_cuda(0);
+    EXPECT_GT(limits.read_bytes_per_s, 0);
+    EXPECT_GT(limits.bf16_flop_per_s, 0);
+    EXPECT_GT(limits.f32_flop_per_s, 0);
+    EXPECT_EQ(FakeCuda::get().n_device_allocations(), 0u);
+    EXPECT_EQ(FakeCuda::get().n_streams(), 0u);
+    use([](FakeCard& card) { card.memory = 1 << 16; });
+    EXPECT_EQ(measure_cuda(0).read_bytes_per_s, 0) << "unknown where there is no room";
+    use([](FakeCard& card) { card.driver_version = 0; });
+    EXPECT_EQ(measure_cuda(0).read_bytes_per_s, 0);
+    EXPECT_EQ(cudaGetLastError(), cudaSuccess);
 }
 
 TEST_F(Discovery, ABufferThatDoesNotFitSaysNeededFreeAndTotal) {

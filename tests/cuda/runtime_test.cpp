@@ -99,9 +99,24 @@ TEST_P(RuntimeOfTheDevice, WritesArriveBeforeWhatComesAfter) {
     runtime->write(memory, kBytes, 3, [](char* to, std::size_t first, std::size_t bytes) {
         for (std::size_t i = 0; i < bytes; ++i) to[i] = char((first + i) * 13 >> 4);
     });
+    EXPECT_LE(FakeCuda::get().n_pinned_allocations(), 17u) << "16 slots and staging, however much is written";
     runtime->finish_writes();
+    EXPECT_EQ(FakeCuda::get().n_pinned_allocations(), 1u);
     const std::vector<char> back = host(memory, kBytes);
     for (std::size_t i = 0; i < kBytes; ++i) ASSERT_EQ(back[i], char(i * 13 >> 4)) << i;
+}
+
+TEST_P(RuntimeOfTheDevice, ReadAllReadsEveryWord) {
+    for (const std::size_t words : {4u, 8192u, 70004u})
+        for (const std::size_t at : {std::size_t(0), words / 2 + 1, words - 1}) {
+            std::vector<int> values(words, 0);
+            values[at] = 5;
+            int* out = device(std::vector<int>{0});
+            kernels::read_all(out, device(values), words * sizeof(int), 2, runtime->stream());
+            runtime->check("read_all");
+            EXPECT_EQ(host(out, 1)[0], 5) << "word " << at << " of " << words;
+            buffers.clear();
+        }
 }
 
 TEST_P(RuntimeOfTheDevice, MoreThanThereIsIsNull) {

@@ -16,5 +16,7 @@ std::unique_ptr<Ops> make_cuda_ops(int ordinal, Compute compute);
 std::string cuda_unavailable_reason();
 /// One entry a GPU; empty where there is none.
 std::vector<DeviceReport> list_cuda_devices();
+/// What the GPU reaches, measured in about a tenth of a second; zeros where that can't be.
+MachineLimits measure_cuda(int ordinal);
 
 }  // namespace llmgen

@@ -15,4 +15,6 @@ std::unique_ptr<Ops> make_cuda_ops(int ordinal, Compute) {
 
 std::vector<DeviceReport> list_cuda_devices() { return {}; }
 
+MachineLimits measure_cuda(int) { return {}; }
+
 }  // namespace llmgen
