@@ -52,6 +52,18 @@ TEST(BenchMetrics, QueueCountsInTtftAndNotInPrefill) {
     EXPECT_DOUBLE_EQ(m.prefill_tokens_per_s, 200);
 }
 
+TEST(BenchMetrics, PrefillOfABatchCountsEachMomentOnce) {
+    // Four prompts of 100 tokens computed together, first tokens at 0.5, 0.6, 0.7 and 0.8 s: 400 tokens in
+    // 0.8 s, not a mean of each one's own pace.
+    const RunMetrics m = measure(
+        {times({0.5, 1}, 0, 100), times({0.6, 1}, 0, 100), times({0.7, 1}, 0, 100), times({0.8, 1}, 0, 100)});
+    EXPECT_NEAR(m.prefill_tokens_per_s, 500, 1e-9);
+    // What came from the cache was not computed, and time in the queue is not computing.
+    RequestTimes cached = times({1.5, 2}, 0, 100, 1.0);
+    cached.cached_tokens = 50;
+    EXPECT_NEAR(measure({cached}).prefill_tokens_per_s, 100, 1e-9);
+}
+
 TEST(BenchMetrics, TwoRequestsThatOverlap) {
     // a: 0 … 3 s, tokens at 1, 2, 3.   b: arrives at 1, tokens at 2, 3, 4 (since the run's begin).
     const RunMetrics m = measure({times({1, 2, 3}), times({1, 2, 3}, 1)});

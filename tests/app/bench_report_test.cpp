@@ -58,6 +58,31 @@ TEST(BenchReport, Table) {
         EXPECT_NE(table.find(needle), std::string::npos) << needle << "\n" << table;
 }
 
+TEST(BenchReport, WhatIsUnknownIsSaidToBe) {
+    Study s = study();
+    EXPECT_NE(table_report(s).find("energy       not available"), std::string::npos) << table_report(s);
+    EXPECT_TRUE(json_report(s, false)["energy"].is_null());
+    EXPECT_TRUE(json_report(s, false)["points"][0]["joules_per_token"].is_null());
+    EXPECT_NE(table_report(s).find("steady clock of the host"), std::string::npos);
+    s.energy_source = "RAPL";
+    s.points[0].joules_per_token = 0.25;
+    EXPECT_NE(table_report(s).find("0.250 J a new token"), std::string::npos);
+    EXPECT_EQ(json_report(s, false)["points"][0]["joules_per_token"], 0.25);
+    // Made-up weights were not read from anywhere.
+    EXPECT_NE(table_report(s).find("2.00 GB/s"), std::string::npos);
+    s.settings.dummy_weights = true;
+    EXPECT_EQ(table_report(s).find("2.00 GB/s"), std::string::npos);
+    EXPECT_TRUE(json_report(s, false)["load"]["bytes_per_s"].is_null());
+    // One repetition has no spread, which is not a spread of 0.
+    EXPECT_NE(table_report(s).find("110.0 ±14.1"), std::string::npos);
+    for (PointResult& r : s.points) {
+        r.repetitions.resize(1);
+        judge(r, model_of(s.info), s.machine);
+    }
+    s.settings.repetitions = 1;
+    EXPECT_EQ(table_report(s).find("±"), std::string::npos) << table_report(s);
+}
+
 TEST(BenchReport, JsonHoldsEveryRepetition) {
     const auto json = json_report(study(), true);
     EXPECT_EQ(json["device"]["name"], "cpu");
@@ -148,6 +173,14 @@ TEST(BenchReport, HtmlStandsAlone) {
         EXPECT_NE(page.find(needle), std::string::npos) << needle;
     EXPECT_EQ(page.find("nan"), std::string::npos);
     EXPECT_EQ(page.find("inf "), std::string::npos);
+}
+
+TEST(BenchReport, AMachineThatOthersUseIsSaidToBe) {
+    Study s = study();
+    EXPECT_EQ(html_report(s).find("beside other programs"), std::string::npos);
+    s.machine.busy = 3;
+    EXPECT_NE(html_report(s).find("beside other programs"), std::string::npos);
+    EXPECT_NE(table_report(s).find("not to be quoted"), std::string::npos);
 }
 
 TEST(BenchReport, ChartsOfOneTokenAndOnePointSayWhatTheyNeed) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
@@ -253,8 +254,16 @@ TEST(BenchLoad, PoissonArrivals) {
 }
 
 TEST(BenchLoad, ArrivalsDoNotWaitForAnswers) {
-    const Serve slow = [](Request request, double& submit_s) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    // Nobody is answered before all have arrived, so a loop that waits for answers would end in the time
+    // limit.
+    std::mutex mutex;
+    std::condition_variable all_there;
+    int arrived = 0, waited_in_vain = 0;
+    const Serve slow = [&](Request request, double& submit_s) {
+        std::unique_lock lock(mutex);
+        ++arrived;
+        all_there.notify_all();
+        waited_in_vain += !all_there.wait_for(lock, std::chrono::seconds(20), [&] { return arrived == 5; });
         return Fake{.ttft_s = 0.06}(std::move(request), submit_s);
     };
     std::vector<Request> requests(5);
@@ -263,7 +272,8 @@ TEST(BenchLoad, ArrivalsDoNotWaitForAnswers) {
         r.max_new_tokens = 1;
     }
     const auto records = drive(std::move(requests), {.rate = 1000, .seed = 3}, slow);
-    EXPECT_LT(records.back().times.arrival_s, 0.06);  // about 4 ms; a closed loop would be at 240
+    EXPECT_EQ(records.size(), 5u);
+    EXPECT_EQ(waited_in_vain, 0);
 }
 
 TEST(BenchSweep, ClaimsHoldAndFail) {
@@ -274,10 +284,19 @@ TEST(BenchSweep, ClaimsHoldAndFail) {
     ASSERT_EQ(claims.size(), 2u);
     EXPECT_TRUE(claims[0].holds) << claims[0].text;
     EXPECT_TRUE(claims[1].holds) << claims[1].text;
-    claims = sweep_claims({result(13, 0.02, 0.02), result(130, 0.02, 0.02), result(2000, 0.02, 0.02)});
+    claims = sweep_claims({result(13, 2.5, 0.02), result(130, 2.5, 0.02), result(2000, 2.5, 0.02)});
+    ASSERT_EQ(claims.size(), 2u);
     EXPECT_FALSE(claims[0].holds) << "a flat TTFT was taken for a rise";
     claims = sweep_claims({result(13, 0.02, 0.02), result(130, 0.15, 0.1), result(2000, 2.5, 0.5)});
+    ASSERT_EQ(claims.size(), 2u);
     EXPECT_FALSE(claims[1].holds) << "a TPOT that grows 25 times was taken for flat";
+    // Nothing follows from a refused figure.
+    PointResult refused = result(2000, 2.5, 0.001);
+    ASSERT_FALSE(refused.refused.empty());
+    EXPECT_EQ(sweep_claims({result(13, 0.02, 0.02), refused}).size(), 0u);
+    claims = sweep_claims({result(13, 0.02, 0.02), result(130, 0.15, 0.02), refused});
+    ASSERT_EQ(claims.size(), 2u);
+    EXPECT_NE(claims[0].text.find("to 130 "), std::string::npos) << claims[0].text;
 }
 
 TEST(BenchTraps, WrongFiguresAreShownAsWrong) {

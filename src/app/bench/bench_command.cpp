@@ -237,6 +237,7 @@ private:
                 return settings_.prompts[at % settings_.prompts.size()];
             };
         const auto energy = energy_counter(study.info.device);
+        if (energy) study.energy_source = study.info.device == "cpu" ? "RAPL" : "NVML";
         for (std::size_t i = 0; i < loads.size(); ++i) {
             const auto on_step = [&](const std::string& step) {
                 progress.show(

@@ -64,7 +64,7 @@ double length_of_union(std::vector<Interval> intervals) {
 }
 
 struct Samples {
-    std::vector<double> ttft, tpot, itl, e2e, queued, prefill_rate;
+    std::vector<double> ttft, tpot, itl, e2e, queued;
 
     void add(const RequestTimes& r) {
         ttft.push_back(r.ttft_s());
@@ -72,7 +72,6 @@ struct Samples {
         queued.push_back(r.queued_s);
         if (r.n_out() > 1) tpot.push_back(r.tpot_s());
         for (const double gap : r.itl_s()) itl.push_back(gap);
-        prefill_rate.push_back(rate(r.prompt_tokens - r.cached_tokens, r.ttft_s() - r.queued_s));
     }
     void fill(RunMetrics& m) const {
         m.ttft = summarize(ttft);
@@ -80,7 +79,6 @@ struct Samples {
         m.itl = summarize(itl);
         m.e2e = summarize(e2e);
         m.queued = summarize(queued);
-        m.prefill_tokens_per_s = summarize(prefill_rate).median;
     }
 };
 
@@ -92,7 +90,7 @@ RunMetrics measure(const std::vector<RequestTimes>& requests) {
     Samples samples;
     double begin = requests.front().arrival_s, end = 0, in_flight = 0;
     long decoded = 0;
-    std::vector<Interval> decoding;
+    std::vector<Interval> prefilling, decoding;
     for (const RequestTimes& r : requests) {
         CHECK(r.n_out() > 0);
         samples.add(r);
@@ -103,6 +101,7 @@ RunMetrics measure(const std::vector<RequestTimes>& requests) {
         m.cached_tokens += r.cached_tokens;
         m.output_tokens += r.n_out();
         decoded += r.n_out() - 1;
+        prefilling.emplace_back(r.arrival_s + r.queued_s, r.arrival_s + r.ttft_s());
         decoding.emplace_back(r.arrival_s + r.ttft_s(), r.arrival_s + r.e2e_s());
     }
     samples.fill(m);
@@ -112,6 +111,8 @@ RunMetrics measure(const std::vector<RequestTimes>& requests) {
     m.total_tokens_per_s = rate(double(m.output_tokens + m.prompt_tokens), m.wall_s);
     m.requests_per_s = rate(m.requests, m.wall_s);
     m.mean_concurrency = rate(in_flight, m.wall_s);
+    m.prefill_tokens_per_s =
+        rate(double(m.prompt_tokens - m.cached_tokens), length_of_union(std::move(prefilling)));
     m.decode_tokens_per_s = rate(double(decoded), length_of_union(std::move(decoding)));
     return m;
 }
@@ -147,6 +148,7 @@ PointMetrics pool(const std::vector<std::vector<RequestTimes>>& repetitions) {
     point.output_rates = summarize(output);
     point.prefill_rates = summarize(prefill);
     all.output_tokens_per_s = point.output_rates.mean;
+    all.prefill_tokens_per_s = point.prefill_rates.mean;
     all.decode_tokens_per_s = summarize(decode).mean;
     all.total_tokens_per_s = summarize(total).mean;
     all.requests_per_s = summarize(requests).mean;

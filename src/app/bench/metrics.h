@@ -53,7 +53,7 @@ struct RunMetrics {
     double output_tokens_per_s = 0;  // output_tokens / wall
     double total_tokens_per_s = 0;   // (prompt + output) / wall
     double requests_per_s = 0;
-    double prefill_tokens_per_s = 0;  // of one request: (prompt - cached) / (TTFT - queued), median
+    double prefill_tokens_per_s = 0;  // (prompt - cached) tokens / time in which any request prefills
     double decode_tokens_per_s = 0;   // tokens after each request's first / time in which any request decodes
     double mean_concurrency = 0;      // requests in flight, averaged over the wall time
 };

@@ -28,8 +28,8 @@ h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
 .heroes b { display: block; font-size: 1.5rem; line-height: 1.2; font-weight: 600; }
 .heroes span { color: var(--quiet); font-size: .85rem; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: 1.75rem 2rem; }
-figure { margin: 0; min-width: 0; } figcaption { font-weight: 600; }
-svg { width: 100%; height: auto; display: block; }
+figure { margin: 0; min-width: 0; display: flex; flex-direction: column; } figcaption { font-weight: 600; }
+svg { width: 100%; height: auto; display: block; margin-top: auto; }
 .legend { margin: .15rem 0; font-size: .85rem; color: var(--quiet); display: flex; flex-wrap: wrap; gap: 0 1rem; }
 .key { display: inline-block; width: .9em; height: .9em; border-radius: 2px; margin-right: .35em;
   vertical-align: -.1em; background: var(--tone); }
@@ -70,6 +70,10 @@ Points along(const Study& study, int Point::*axis, const std::function<std::stri
     std::sort(best.begin(), best.end(),
               [&](const PointResult* a, const PointResult* b) { return a->point.*axis < b->point.*axis; });
     return best;
+}
+
+std::string load_words(const Point& point) {
+    return point.rate > 0 ? load_name(point) + " arriving" : load_name(point) + " at a time";
 }
 
 Mark mark(double x, const Summary& s, const std::string& load) {
@@ -174,8 +178,8 @@ std::string itl_figure(const Study& study) {
     for (const auto& repetition : r->repetitions)
         for (const Record& record : repetition)
             for (const double gap : record.times.itl_s()) gaps.push_back(1e3 * gap);
-    const std::string title = fmt::format("Time between tokens (ITL): {} gaps at {} prompt, load {}",
-                                          gaps.size(), r->point.prompt_tokens, load_name(r->point));
+    const std::string title = fmt::format("Time between tokens (ITL): {} gaps, {} prompt, {}", gaps.size(),
+                                          r->point.prompt_tokens, load_words(r->point));
     return draw_histogram(title, "ms", std::move(gaps));
 }
 
@@ -217,7 +221,7 @@ std::string heroes(const Study& study) {
     for (const PointResult* r : select(study, [](const Point&) { return true; }))
         if (r->metrics.pooled.output_tokens_per_s > most) {
             most = r->metrics.pooled.output_tokens_per_s;
-            load = r->point.rate > 0 ? load_name(r->point) : load_name(r->point) + " at a time";
+            load = load_words(r->point);
         }
     if (most > 0 && study.points.size() > 1) hero(fmt::format("{:.0f} tok/s", most), "most output, " + load);
     return "<div class='heroes'>" + out + "</div>\n";
@@ -273,6 +277,11 @@ std::string html_report(const Study& study) {
         "<meta name='viewport' content='width=device-width, initial-scale=1'>\n<title>" +
         escape_html(title) + "</title>\n<style>" + kStyle + "</style></head>\n<body>\n<h1>" +
         escape_html(title) + "</h1>\n" + heroes(study);
+    if (study.machine.busy > 1)
+        out += fmt::format(
+            "<p class='bad'>Measured beside other programs, which wanted this machine {:.1f} times over: a "
+            "sketch of the curves, no figures to quote.</p>\n",
+            study.machine.busy);
     for (const PointResult& r : study.points)
         for (const std::string& why : r.refused)
             out +=

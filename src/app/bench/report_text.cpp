@@ -24,6 +24,7 @@ std::string ms(double seconds) { return seconds > 0 ? fmt::format("{:.2f}", 1e3 
 std::string with_spread(const Summary& s, double scale) {
     if (s.n == 0) return "-";
     const int digits = scale * s.mean >= 1000 ? 0 : scale * s.mean >= 100 ? 1 : 2;
+    if (s.n < 2) return fmt::format("{:.{}f}", scale * s.mean, digits);  // one repetition has no spread
     return fmt::format("{:.{}f} ±{:.{}f}", scale * s.mean, digits, scale * s.stdev, digits);
 }
 std::string percent(double part) { return part > 0 ? fmt::format("{:.0f} %", 100 * part) : "-"; }
@@ -207,15 +208,20 @@ std::vector<std::pair<std::string, std::string>> facts(const Study& study) {
         add("busy", fmt::format("others use this machine too: its limits may be up to {:.1f} times what was "
                                 "measured, so floors and percentages are not to be quoted",
                                 m.busy));
-    if (i.load_seconds > 0)
-        add("load", fmt::format("{}, {:.2f} GB/s", duration(i.load_seconds),
-                                double(i.weight_bytes) / i.load_seconds / 1e9));
+    if (i.load_seconds > 0)  // dummy weights are made up, not read: no bandwidth follows
+        add("load", s.dummy_weights ? duration(i.load_seconds) + " to make the weights up"
+                                    : fmt::format("{}, {:.2f} GB/s", duration(i.load_seconds),
+                                                  double(i.weight_bytes) / i.load_seconds / 1e9));
     if (study.peak_memory_bytes > 0) add("peak memory", app::human_bytes(study.peak_memory_bytes));
+    add("energy", study.energy_source.empty() ? "not available: no counter (RAPL, NVML) that may be read here"
+                                              : study.energy_source + ", all that the device used");
     add("method",
-        fmt::format("{} repetitions after {} warm-up, greedy, EOS ignored, exact token counts, {} prompts, "
-                    "prefix cache {}, seed {}; ± is the deviation between repetitions",
-                    s.repetitions, s.warmup, s.prompts.empty() ? "distinct random" : "given",
-                    s.prefix_cache ? "ON" : "off", s.seed));
+        fmt::format("{} repetition{} after {} warm-up, greedy, EOS ignored, exact token counts, {} prompts, "
+                    "prefix cache {}, seed {}{}",
+                    s.repetitions, s.repetitions == 1 ? "" : "s", s.warmup,
+                    s.prompts.empty() ? "distinct random" : "given", s.prefix_cache ? "ON" : "off", s.seed,
+                    s.repetitions > 1 ? "; ± is the deviation between repetitions" : ""));
+    add("clock", "steady clock of the host, read when a token's id is there: nothing is still under way");
     return out;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 
 #include "base/error.h"
@@ -101,7 +102,10 @@ void judge(PointResult& result, const Model& model, const Machine& machine) {
     }
 }
 
-std::vector<Claim> sweep_claims(const std::vector<PointResult>& points) {
+std::vector<Claim> sweep_claims(const std::vector<PointResult>& all) {
+    std::vector<PointResult> points;
+    std::copy_if(all.begin(), all.end(), std::back_inserter(points),
+                 [](const PointResult& p) { return p.refused.empty(); });
     if (points.size() < 2) return {};
     const PointResult &first = points.front(), &last = points.back();
     const double longer = double(last.point.prompt_tokens) / first.point.prompt_tokens;

@@ -46,6 +46,7 @@ struct Study {
     StudySettings settings;
     std::string command, date;
     double peak_memory_bytes = 0;  // of the process
+    std::string energy_source;     // "RAPL", "NVML"; "" where the machine doesn't tell
     std::vector<PointResult> points;
     std::vector<std::string> notes;  // loads that were left out, and why
     std::vector<Claim> claims;       // of the sweep
@@ -67,7 +68,8 @@ PointResult run_point(const Point& point,
 /// Metrics, floor and plausibility of what `result.repetitions` holds.
 void judge(PointResult& result, const Model& model, const Machine& machine);
 
-/// The lesson's two claims: TTFT grows with the prompt, TPOT hardly.
+/// The lesson's two claims: TTFT grows with the prompt, TPOT hardly. Points with a refused figure are left
+/// out: nothing follows from them.
 std::vector<Claim> sweep_claims(const std::vector<PointResult>& points);
 
 }  // namespace llmgen::bench
