@@ -88,6 +88,18 @@ TEST(Rows, SwigluOfExtremeGates) {
     EXPECT_EQ(out[2], 0.0f);
 }
 
+TEST(Rows, ReadAllReadsEveryWord) {
+    in_every_order([] {
+        const std::size_t words = 2 * 8 * 512 * 4 + 516;  // of two blocks: a whole turn, and some
+        for (const std::size_t at : {std::size_t(0), words / 2, words - 1}) {
+            DeviceArray<int> from(std::vector<int>(words, 0)), out(std::vector<int>{0});
+            from[at] = 5;
+            kernels::read_all(out, from, words * sizeof(int), 2, nullptr);
+            EXPECT_EQ(out[0], 5) << "word " << at;
+        }
+    });
+}
+
 TEST(Rows, CopiesPagesInEveryPool) {
     in_every_order([] {
         const std::size_t page_bytes = 16 * 24 * 2, n_pages = 5;
