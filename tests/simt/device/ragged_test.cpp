@@ -20,7 +20,8 @@ class Ragged : public testing::TestWithParam<std::filesystem::path> {};
 TEST_P(Ragged, BatchesAndChunksGiveTheGoldenIds) {
     constexpr std::size_t kLongest = 60, kNew = 6;
     std::vector<std::vector<int>> prompts, answers;
-    for (const Json& prompt : read_json(GetParam() / "golden.json")["prompts"]) {
+    const Json golden = read_json(GetParam() / "golden.json");
+    for (const Json& prompt : golden["prompts"]) {
         const std::vector<int> ids = prompt["ids"], greedy = prompt["greedy_ids_f32"];
         if (ids.empty() || ids.size() > kLongest) continue;
         prompts.push_back(ids);
