@@ -56,7 +56,7 @@ configure_and_build() {
     local source=$1 build=$2 targets=$3
     shift 4
     local launcher=()
-    command -v ccache > /dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+    command -v ccache > /dev/null && launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
     cmake -S "$source" -B "$build" -G Ninja "${launcher[@]}" "$@" > "$build.configure.log" 2>&1 || {
         tail -n 20 "$build.configure.log" >&2
         return 1
