@@ -28,9 +28,9 @@ int Pace::chunk() const {
     const int smallest = std::min(kSmallest, largest_);
     if (max_slowdown_ == 0) return largest_;
     if (plain_s_ == 0 || token_s_ == 0) return std::max(smallest, largest_ / 16);
-    const double fits = (kAim * max_slowdown_ - 1) * plain_s_ / token_s_;
+    const double fits = (max_slowdown_ - 1) * plain_s_ / token_s_;
     if (fits >= largest_) return largest_;
-    return std::max(smallest, int(std::max(fits, 0.0)) / kSmallest * kSmallest);
+    return std::max(smallest, int(fits) / kSmallest * kSmallest);
 }
 
 }  // namespace llmgen

@@ -1,11 +1,13 @@
 // How many prompt tokens may join a step in which others decode, so that these hardly feel a long prompt come
 // in.
 //
-//   tokens = (kAim · max_slowdown - 1) · plain / token      plain: seconds of a step that only decodes
-//                                                           token: seconds that a prompt token adds to one
+//   tokens = (max_slowdown - 1) · plain / token      plain: seconds of a step that only decodes
+//                                                    token: seconds that a prompt token adds to one
 //
-// Both are measured as the engine runs, since they differ by device, model, context and number of sequences.
-// Which ids come out does not depend on it: rows of a batch don't change each other.
+// A prompt token costs more the more come before it, and at thousands of them so does every step, whose
+// attention reads them all: the chunk shrinks as the prompt is read, and a smallest one goes on whatever it
+// costs. Both are measured as the engine runs, since they differ by device, model, context and number of
+// sequences. Which ids come out does not depend on it: rows of a batch don't change each other.
 #pragma once
 
 namespace llmgen {
@@ -20,8 +22,7 @@ public:
     /// At least kSmallest (or `largest`), a multiple of it.
     int chunk() const;
 
-    static constexpr int kSmallest = 8;
-    static constexpr double kAim = 0.8;  // of the limit: steps vary
+    static constexpr int kSmallest = 4;
 
 private:
     double max_slowdown_;

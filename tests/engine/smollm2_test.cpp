@@ -136,6 +136,7 @@ Seen check(const std::vector<Asked>& asked, const std::vector<Result>& alone, co
         setting.small_pool ? "small" : "large", setting.cache ? "on" : "off", setting.chunk,
         static_cast<unsigned long long>(stats.steps), static_cast<unsigned long long>(stats.preemptions),
         n_cached, n_cancelled);
+    std::fflush(stdout);
     return {stats.preemptions, n_cached};
 }
 
