@@ -156,15 +156,22 @@ TEST(Batch, KilledAtAnyMomentAndResumed) {
     const Arguments arguments =
         batch({in, "-o", dir.at("out.jsonl"), "--resume", "--greedy", "--ignore-eos"});
     std::mt19937 random(11);
-    std::vector<std::size_t> sizes;
+    const auto written = [&] {
+        std::error_code none;
+        const auto size = std::filesystem::file_size(dir.at("out.jsonl"), none);
+        return none ? 0 : size;
+    };
     for (int kill = 0; kill < kKills; ++kill) {
         Process process(arguments);
-        std::this_thread::sleep_for(std::chrono::milliseconds(20 + random() % 380));
+        // Some while it starts, the others after a random part of the work, at a random moment within a line.
+        const auto until = written() + (kill % 4 == 3 ? 0 : random() % (kLines / 30) * 600);
+        for (int i = 0; i < 60000 && written() < until; ++i)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        std::this_thread::sleep_for(std::chrono::microseconds(random() % (kill % 4 == 3 ? 60000 : 3000)));
         process.signal(SIGKILL);
         EXPECT_EQ(process.wait().code, -SIGKILL) << "it was done before kill " << kill;
-        sizes.push_back(std::filesystem::exists(dir.at("out.jsonl")) ? slurp(dir.at("out.jsonl")).size() : 0);
     }
-    EXPECT_GT(sizes.back(), 0u);
+    EXPECT_GT(written(), 0u);
     const Outcome outcome = run(arguments, {.timeout_s = 400});
     EXPECT_EQ(outcome.code, 1) << outcome.err;  // the bad lines of earlier runs count
     std::printf("  %s", outcome.err.c_str());
