@@ -59,11 +59,21 @@ TEST_P(Fused, QueriesKeysAndValues) {
                 const Matrix angles(ops(), DType::f32, n, shape.rotary_dim,
                                     Random(9).values(n * shape.rotary_dim));
                 const Tensor cos_sin(angles.view().data, DType::f32, {n, 2, shape.rotary_dim / 2});
-                std::vector<int> slots;
-                for (int t = 0; t < n; ++t) slots.push_back((t * 7 + 13) % (pages * kPageSize));
-                const Integers device_slots(ops(), slots);
+                std::vector<int> slots, first, context, table;
+                for (int t = 0; t < n; ++t) {  // a sequence each
+                    slots.push_back((t * 7 + 13) % (pages * kPageSize));
+                    first.push_back(t);
+                    context.push_back(slots.back() % kPageSize + 1);
+                    table.push_back(slots.back() / kPageSize);
+                }
+                first.push_back(n);
+                const Integers device_slots(ops(), slots), device_first(ops(), first);
+                const Integers device_context(ops(), context), device_table(ops(), table);
                 Batch batch;
                 batch.slots = device_slots.view();
+                batch.first_token = device_first.view();
+                batch.context_len = device_context.view();
+                batch.page_table = device_table.view(n, 1);
                 const std::vector<float> zeros(std::size_t(pages * 2 * kPageSize * head_dim));
                 const auto pool = [&] { return Matrix(ops(), act(), 1, std::int64_t(zeros.size()), zeros); };
                 const auto cache = [&](const Matrix& k, const Matrix& v) {
