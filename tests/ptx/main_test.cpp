@@ -4,6 +4,7 @@
 //   ptx_test --ptx=FOLDER          another folder of *.ptx: tools/mutate_kernels' mutants
 //   ptx_test --coverage=FILE       what was reached, by file and kernel; fails below 95 %
 //   ptx_test --reached=FILE        every instruction that was executed, as file:line
+//   ptx_test --only=ENTRY          launches of this entry alone; the rest runs from source
 //   ptx_test --fail-at-once        ends at the first failure, for mutants
 //   ptx_test --write-profile=FILE  writes profile_test.cpp's table instead of comparing with it
 //   ptx_test --differences         how far PTX and source were apart, by launch
@@ -35,6 +36,7 @@ public:
     void SetUp() override {
         if (!has_ptx()) return;
         witness_ = std::make_unique<Witness>(options().folder);
+        witness_->only = plain_name(options().only);
         witness_->install();
     }
     void TearDown() override {
@@ -92,6 +94,8 @@ int main(int argc, char** argv) {
             options().coverage = argument.substr(11);
         else if (argument.starts_with("--reached="))
             options().reached = argument.substr(10);
+        else if (argument.starts_with("--only="))
+            options().only = argument.substr(7);
         else if (argument.starts_with("--write-profile="))
             options().write_profile = argument.substr(16);
         else if (argument == "--fail-at-once")

@@ -6,7 +6,7 @@
 namespace llmgen::ptx {
 
 struct Options {
-    std::string folder = LLMGEN_PTX, coverage, reached, write_profile;
+    std::string folder = LLMGEN_PTX, coverage, reached, only, write_profile;
     bool fail_at_once = false, differences = false;
 };
 Options& options();

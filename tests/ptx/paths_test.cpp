@@ -75,11 +75,13 @@ void run_gemvs() {
     for (const End end :
          {End::store, End::store_activations, End::add, End::swiglu, End::argmax, End::argmax_only}) {
         for (const int n : {1, 2, 4, 8})
-            for (const bool norm : {false, true})
-                if (!norm || kernels::gemv_fuses_norm(n, in, type_of<Act>(), type_of<W>()))
-                    run_gemv<W, Act>(end, {n, end == End::swiglu ? 34 : 33, in, norm});
-                else  // what doesn't fit at this width is asked for at a smaller one
-                    run_gemv<W, Act>(end, {n, 18, 1032, norm});
+            for (const bool norm : {false, true}) {
+                // where this width doesn't fit, a smaller one
+                const bool fits = !norm || kernels::gemv_fuses_norm(n, in, type_of<Act>(), type_of<W>());
+                run_gemv<W, Act>(end, {n, end == End::swiglu || norm ? 34 : 33, fits ? in : 1032, norm});
+                // 768 < in <= 1024: threads with exactly four turns of the norm's loop, unrolled by four
+                run_gemv<W, Act>(end, {n, norm && end != End::swiglu ? 17 : 18, 1000, norm});
+            }
         run_gemv<W, Act>(end, {3, 18, 264, true, false});
         run_gemv<W, Act>(end, {3, 18, 264, false, false});
         run_gemv<W, Act>(end, {5, 18, 16, true});
@@ -150,6 +152,7 @@ void run_qkvs() {
         for (const bool norms : {false, true}) {
             const int in = kernels::gemv_fuses_norm(n, 2312, type_of<Act>(), type_of<W>()) ? 2312 : 1032;
             run_qkv<W, Act>({n, 2, 1, 16, 16, in, norms, true});
+            run_qkv<W, Act>({n, 1, 1, 128, 96, 264, norms, true});
             run_qkv<W, Act>({n, 1, 1, 256, 64, 40, norms, false});
         }
 }
@@ -196,17 +199,86 @@ TEST(Paths, CopiesOfLargePages) {
     kernels::copy_pages(pools, 1, page_bytes, src, dst, 1, nullptr);
 }
 
+template <typename T>
+void run_norm(int hidden, bool with_delta) {
+    DeviceArray<float> x(Values(1).vector<float>(std::size_t(2 * hidden))),
+        weight(Values(2).vector<float>(std::size_t(hidden)));
+    DeviceArray<float> delta(Values(3).vector<float>(std::size_t(2 * hidden)));
+    DeviceArray<T> out(2 * hidden);
+    kernels::RmsNorm p{};
+    p.out = out.get();
+    p.out_type = type_of<T>();
+    p.out_stride = p.x_stride = p.hidden = hidden;
+    p.x = x;
+    p.delta = with_delta ? delta.get() : nullptr;
+    p.weight = weight;
+    p.n_tokens = 2;
+    p.eps = 1e-5f;
+    kernels::rmsnorm(p, Dependent::yes, nullptr);
+}
+TEST(Paths, Norms) {
+    for (const int hidden : {1000, 1024, 2300})
+        for (const bool delta : {false, true}) {
+            run_norm<float>(hidden, delta);
+            run_norm<bf16>(hidden, delta);
+        }
+}
+
+template <typename T>
+void run_rope(int head_dim, bool norm) {
+    const int width = 4 * head_dim;
+    DeviceArray<float> qkv(Values(1).vector<float>(std::size_t(width))),
+        angles(Values(2).vector<float>(std::size_t(head_dim)));
+    DeviceArray<float> norms(Values(3).vector<float>(std::size_t(head_dim)));
+    DeviceArray<T> k(16 * head_dim), v(16 * head_dim);
+    DeviceArray<int> slots(std::vector<int>{5});
+    kernels::RopeStore p{};
+    p.qkv = qkv;
+    p.qkv_stride = width;
+    p.k = k.get();
+    p.v = v.get();
+    p.kv_type = type_of<T>();
+    p.cos_sin = angles;
+    p.slots = slots;
+    p.q_norm = p.k_norm = norm ? norms.get() : nullptr;
+    p.eps = 1e-5f;
+    p.n_tokens = p.n_kv_heads = 1;
+    p.n_heads = 2;
+    p.head_dim = p.rotary_dim = head_dim;
+    kernels::qk_norm_rope_store_kv(p, Dependent::yes, nullptr);
+}
+TEST(Paths, Ropes) {
+    for (const int head_dim : {16, 128, 256})
+        for (const bool norm : {false, true}) {
+            run_rope<float>(head_dim, norm);
+            run_rope<bf16>(head_dim, norm);
+        }
+}
+
+TEST(Paths, Reads) {
+    const std::size_t bytes = 2 * 512 * 16 * 9 + 16 * 5;  // one round of eight, then one by one
+    DeviceArray<char> from(std::vector<char>(bytes, 'x'));
+    DeviceArray<int> out(std::vector<int>{0});
+    kernels::read_all(out, from, bytes, 2, nullptr);
+}
+
 TEST(Paths, LongRowsOfLogits) {
     const int vocab = 512 * 5 + 7;
-    DeviceArray<float> logits(Values(8).vector<float>(std::size_t(vocab), 4)), chosen_logprobs(1),
-        top_logprobs(3);
-    DeviceArray<int> chosen(std::vector<int>{vocab - 1}), top_ids(3), ids(1);
-    kernels::logprobs({logits, vocab, chosen, chosen_logprobs, top_ids, top_logprobs, 1, vocab, 3}, nullptr);
-    DeviceArray<int> none(std::vector<int>{-1});
-    kernels::logprobs({logits, vocab, none, chosen_logprobs, top_ids, top_logprobs, 1, vocab, 3}, nullptr);
-    kernels::logprobs({logits, vocab, nullptr, nullptr, top_ids, top_logprobs, 1, vocab, 1}, nullptr);
-    // more asked than there are
-    kernels::logprobs({logits, 2, nullptr, nullptr, top_ids, top_logprobs, 1, 2, 3}, nullptr);
+    DeviceArray<float> logits(Values(8).vector<float>(std::size_t(vocab), 4));
+    auto run = [&](std::vector<int> chosen, int n,
+                   int n_top) {  // outputs of its own: one left alone would show
+        DeviceArray<float> chosen_logprobs(1), top_logprobs(n_top);
+        DeviceArray<int> device_chosen(chosen), top_ids(n_top);
+        kernels::logprobs({logits, vocab, chosen.empty() ? nullptr : device_chosen.get(), chosen_logprobs,
+                           top_ids, top_logprobs, 1, n, n_top},
+                          nullptr);
+    };
+    run({vocab - 1}, vocab, 3);
+    run({-1}, vocab, 3);
+    run({vocab}, vocab, 1);
+    run({}, vocab, 0);
+    run({}, 2, 3);  // more asked than there are
+    DeviceArray<int> ids(1);
     const int long_vocab = 64 * 512 * 5 + 3;  // 64 blocks, several elements a thread
     DeviceArray<float> row(Values(9).vector<float>(std::size_t(long_vocab), 4));
     DeviceArray<kernels::Best> best(std::vector<kernels::Best>{0});
@@ -216,8 +288,9 @@ TEST(Paths, LongRowsOfLogits) {
 
 TEST(Paths, LongRowsOfAttention) {
     // Counts of keys and channels that leave three over a multiple of four.
-    for (const int head_dim : {67, 255}) {
-        const int n_pages = 20, context = 303;
+    // And exactly four of each.
+    for (const auto& [head_dim, context] : {std::pair{67, 303}, {255, 303}, {4, 4}, {4, 36}}) {
+        const int n_pages = 20;
         const std::size_t size = std::size_t(n_pages * 16 * head_dim);
         DeviceArray<float> k(Values(1).vector<float>(size)), v(Values(2).vector<float>(size));
         DeviceArray<bf16> k16(Values(1).vector<bf16>(size)), v16(Values(2).vector<bf16>(size));
@@ -258,11 +331,11 @@ TEST(Paths, LongRowsOfAttention) {
 // a window.
 TEST(Paths, TiledAttention) {
     for (const int head_dim : {64, 80, 96, 128, 256}) {
-        const int long_context = 32 * 64 * 3 + 21, context = 200, n_heads = 2;
+        const int long_context = 32 * 64 * 3 + 21, context = 200, n_new = 24, n_heads = 16;
         const int long_pages = (long_context + 15) / 16, n_pages = long_pages + (context + 15) / 16;
         const auto size = std::size_t(n_pages * 16 * head_dim);
         DeviceArray<bf16> k(Values(1).vector<bf16>(size)), v(Values(2).vector<bf16>(size));
-        const int n_tokens = 1 + 150;
+        const int n_tokens = 1 + n_new;
         const auto rows = std::size_t(n_tokens * n_heads * head_dim);
         DeviceArray<float> q(Values(3).vector<float>(rows));
         DeviceArray<bf16> out(rows);
@@ -289,10 +362,11 @@ TEST(Paths, TiledAttention) {
         p.n_heads = n_heads;
         p.n_kv_heads = 1;
         p.head_dim = head_dim;
-        p.scale = 0.1f;
-        for (const int window : {0, 70}) {
+        // The last with scores that overflow where the largest isn't taken off.
+        for (const auto& [window, scale] : {std::pair{0, 0.1f}, {70, 0.1f}, {0, 40.0f}}) {
             p.window = window;
-            kernels::attn_prefill(p, kernels::attn_prefill_tiles(150, n_heads, 1), Dependent::yes, nullptr);
+            p.scale = scale;
+            kernels::attn_prefill(p, kernels::attn_prefill_tiles(n_new, n_heads, 1), Dependent::yes, nullptr);
             kernels::attn_decode(p, scratch, long_context, Dependent::yes, nullptr);
         }
     }

@@ -93,6 +93,7 @@ void Witness::run_now(simt::Machine& machine, const simt::Launch& launch, std::f
 void Witness::redirect(simt::Machine& machine, simt::Launch& launch) {
     if (inside_) return;
     const std::string entry = entry_of(launch.kernel);
+    if (!only.empty() && entry != only) return;
     Kernel* found = kernel(entry);
     if (found == nullptr) throw simt::Fault(fmt::format("{}: no PTX entry is named {}", launch.name, entry));
     auto running = std::make_shared<Running>();

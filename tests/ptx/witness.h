@@ -41,6 +41,7 @@ public:
     const std::map<std::string, Difference>& differences() const { return differences_; }
 
     bool compare = true;
+    std::string only;            // the one entry whose launches are redirected; empty: all
     Profile* profile = nullptr;  // of the launches from now on; null: not counted
 
 private:
