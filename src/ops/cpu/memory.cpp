@@ -75,7 +75,25 @@ std::unique_ptr<Buffer> allocate_buffer(std::size_t bytes, const char* what) {
     return std::make_unique<MappedBuffer>(data, bytes, mapped);
 }
 
-Arena::Piece Arena::allocate(std::size_t bytes) {
+/// From where the last call ended to the end of the next `bytes`, and a page a thread on top so that none is
+/// idle. Where the kernel can't (before Linux 5.14), pages come when they are written.
+void Arena::make_pages(std::size_t bytes, int threads) {
+    const auto border = [](const std::byte* p) {
+        return round_up(reinterpret_cast<std::uintptr_t>(p), kHugePage);
+    };
+    if (next_ + bytes <= made_) return;
+    const std::size_t wanted = border(next_ + bytes) - reinterpret_cast<std::uintptr_t>(made_);
+    const auto room = std::size_t(next_ + left_ - made_);
+    const auto n_pages =
+        std::int64_t(std::min(wanted + std::size_t(threads - 1) * kHugePage, room) / kHugePage);
+    std::byte* first = made_;
+#pragma omp parallel for num_threads(threads) schedule(dynamic)
+    for (std::int64_t i = 0; i < n_pages; ++i)
+        madvise(first + std::size_t(i) * kHugePage, kHugePage, MADV_POPULATE_WRITE);
+    made_ += std::size_t(n_pages) * kHugePage;
+}
+
+Arena::Piece Arena::allocate(std::size_t bytes, int threads) {
     bytes = round_up(std::max<std::size_t>(bytes, 1), kAlign);
     if (bytes > left_) {
         const std::size_t size = round_up(std::max(bytes, kChunk), kHugePage);
@@ -89,7 +107,9 @@ Arena::Piece Arena::allocate(std::size_t bytes) {
         next_ = reinterpret_cast<std::byte*>(round_up(reinterpret_cast<std::uintptr_t>(base), kHugePage));
         madvise(next_, size, MADV_HUGEPAGE);  // advice: where it is refused, ordinary pages serve
         left_ = size;
+        made_ = next_;
     }
+    if (threads > 1 && bytes >= kHugePage / 4) make_pages(bytes, threads);
     Piece piece{chunk_, next_};
     next_ += bytes;
     left_ -= bytes;

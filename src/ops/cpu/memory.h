@@ -26,11 +26,16 @@ public:
         std::shared_ptr<const void> owner;
         void* data = nullptr;
     };
-    Piece allocate(std::size_t bytes);
+    /// Large pieces have their pages made by all threads: the kernel clears a huge page in one thread while
+    /// the others that write to it wait, and that is most of what loading costs.
+    Piece allocate(std::size_t bytes, int threads = 1);
 
 private:
+    void make_pages(std::size_t bytes, int threads);
+
     std::shared_ptr<void> chunk_;
     std::byte* next_ = nullptr;
+    std::byte* made_ = nullptr;  // up to here make_pages has been
     std::size_t left_ = 0;
 };
 

@@ -124,7 +124,7 @@ Weight pack_weight(std::span<const Tensor> parts,
     // bytes.
     packed->dtype = compute == Compute::bf16 || all_bf16 ? DType::bf16 : DType::f32;
     const std::size_t bytes = std::size_t(packed->n_panels() * packed->panel_size()) * size_of(packed->dtype);
-    packed->memory = arena.allocate(bytes);
+    packed->memory = arena.allocate(bytes, threads);
     const std::int64_t n_panels = packed->n_panels();
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (std::int64_t panel = 0; panel < n_panels; ++panel) pack_panel(*packed, parts, panel);
