@@ -260,6 +260,64 @@ void bench_attention(benchmark::State& state, Compute compute, int n_seqs, int n
     report(state, compute, double(k.view.bytes() + v.view.bytes()), keys * shape.q_width() * 4);
 }
 
+/// Rows of a tied embedding, gathered from their panels.
+void bench_embed(benchmark::State& state, Compute compute, int rows) {
+    const auto ops = make_cpu_ops(compute, {.threads = threads()});
+    const Weight table = random_weight(*ops, DType::bf16, kVocab, kHidden);
+    Array x(*ops, DType::f32, rows, kHidden);
+    std::vector<int> ids;
+    for (int i = 0; i < rows; ++i) ids.push_back(int(std::int64_t(i) * 7919 % kVocab));
+    for (auto _ : state) ops->embed(x.view, table, Tensor(ids.data(), DType::i32, {rows}));
+    report(state, compute, double(x.view.bytes()) * 1.5, 0);
+}
+
+void bench_rope_angles(benchmark::State& state, Compute compute, int rows) {
+    const auto ops = make_cpu_ops(compute, {.threads = threads()});
+    Array angles(*ops, DType::f32, rows, 64), ones(*ops, DType::f32, 1, 32);
+    const Vector frequencies = ops->make_vector(Tensor(ones.view.data, DType::f32, {32}));
+    std::vector<int> positions(std::size_t(rows), 1000);
+    for (auto _ : state)
+        ops->rope_angles(Tensor(angles.view.data, DType::f32, {rows, 2, 32}),
+                         Tensor(positions.data(), DType::i32, {rows}), frequencies, 1);
+    report(state, compute, double(angles.view.bytes()), 0);
+}
+
+/// Rotates q and k and stores k and v of one sequence's new tokens.
+void bench_store_kv(benchmark::State& state, Compute compute, int rows) {
+    const auto ops = make_cpu_ops(compute, {.threads = threads()});
+    const DType act = activation_type(compute);
+    const AttentionShape shape = smollm2();
+    const int pages = (rows + kPageSize - 1) / kPageSize;
+    Array k(*ops, act, std::int64_t(pages) * 3 * kPageSize, 64), v(*ops, act, k.view.dim(0), 64);
+    const KvCache kv{Tensor(k.view.data, act, {pages, 3, kPageSize, 64}),
+                     Tensor(v.view.data, act, {pages, 3, kPageSize, 64})};
+    Array qkv(*ops, DType::f32, rows, shape.qkv_width()), angles(*ops, DType::f32, rows, 64);
+    for (std::int64_t i = 0; i < angles.view.size(); ++i)
+        angles.view.as<float>()[i] = i % 64 < 32 ? 0.8f : 0.6f;
+    std::vector<int> slots, table, first = {0, rows}, context = {rows};
+    for (int i = 0; i < rows; ++i) slots.push_back(i);
+    for (int i = 0; i < pages; ++i) table.push_back(i);
+    Batch batch;
+    batch.slots = Tensor(slots.data(), DType::i32, {rows});
+    batch.first_token = Tensor(first.data(), DType::i32, {2});
+    batch.context_len = Tensor(context.data(), DType::i32, {1});
+    batch.page_table = Tensor(table.data(), DType::i32, {1, pages});
+    for (auto _ : state)
+        ops->qk_norm_rope_store_kv(qkv.view, kv, Tensor(angles.view.data, DType::f32, {rows, 2, 32}), {}, {},
+                                   0, batch, shape);
+    report(state, compute, double(qkv.view.bytes()) * 1.8 + double(rows) * 384 * double(size_of(act)),
+           4.0 * rows * 12 * 64);
+}
+
+void bench_gather_rows(benchmark::State& state, Compute compute, int rows) {
+    const auto ops = make_cpu_ops(compute, {.threads = threads()});
+    Array x(*ops, DType::f32, 512, kHidden), out(*ops, DType::f32, rows, kHidden);
+    std::vector<int> chosen;
+    for (int i = 0; i < rows; ++i) chosen.push_back(i * 37 % 512);
+    for (auto _ : state) ops->gather_rows(out.view, x.view, Tensor(chosen.data(), DType::i32, {rows}));
+    report(state, compute, double(out.view.bytes()) * 2, 0);
+}
+
 template <typename... Args>
 void add(const std::string& name, void (*function)(benchmark::State&, Compute, Args...), Args... args) {
     for (const Compute compute : {Compute::bf16, Compute::f32})
@@ -277,6 +335,10 @@ void register_all() {
         add("linear_down" + suffix, bench_linear, kHidden, kIntermediate, rows);
         add("linear_swiglu" + suffix, bench_swiglu, rows);
         add("rmsnorm" + suffix, bench_rmsnorm, rows);
+        add("embed" + suffix, bench_embed, rows);
+        add("rope_angles" + suffix, bench_rope_angles, rows);
+        add("rope_store_kv" + suffix, bench_store_kv, rows);
+        add("gather_rows" + suffix, bench_gather_rows, rows);
     }
     add("lm_head/rows:1", bench_linear, kVocab, kHidden, 1);
     for (const int context : {128, 512, 4096})
