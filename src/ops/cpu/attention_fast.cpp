@@ -148,9 +148,9 @@ bool AttentionRunner::run_block(
     std::fill_n(state.part_sum, kRowLanes, 0.0f);
     if (begin >= end) return false;
     const int first_page = begin / kPageSize, end_page = (end + kPageSize - 1) / kPageSize;
-    Blocks blocks, ahead;
+    Blocks blocks{};
     find_pages(job, task, block, first_page, end_page, blocks);
-    ahead = blocks;
+    Blocks ahead = blocks;
     if (rows <= kPrefetchRows && next.task) {
         const int last = (next.task->end(job, next.task->n_rows - 1) - 1) / kPageSize + 1;
         find_pages(job, *next.task, next.block, first_page,
