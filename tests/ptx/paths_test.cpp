@@ -255,13 +255,6 @@ TEST(Paths, Ropes) {
         }
 }
 
-TEST(Paths, Reads) {
-    const std::size_t bytes = 2 * 512 * 16 * 9 + 16 * 5;  // one round of eight, then one by one
-    DeviceArray<char> from(std::vector<char>(bytes, 'x'));
-    DeviceArray<int> out(std::vector<int>{0});
-    kernels::read_all(out, from, bytes, 2, nullptr);
-}
-
 TEST(Paths, LongRowsOfLogits) {
     const int vocab = 512 * 5 + 7;
     DeviceArray<float> logits(Values(8).vector<float>(std::size_t(vocab), 4));
