@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
+#include <thread>
 
 #include "tests/app/process.h"
 #include "tests/support.h"
@@ -206,29 +208,29 @@ TEST_F(BenchCli, SweepLeavesOutWhatTheContextCantHold) {
 }
 
 TEST_F(BenchCli, RunsAfterTheWarmUpAgree) {
-    // What is left over from the first run (lazy tables, cold caches) would show as a slower first
-    // repetition. A busy machine makes two runs differ by chance, so one quiet try of several is enough.
-    std::string seen;
-    for (int attempt = 0; attempt < 8; ++attempt) {
+    // What is left over from the first run (lazy tables, cold caches) would slow every first repetition. A
+    // busy machine slows either by chance: so the best first one and the best second one of several tries are
+    // compared.
+    double ttft[2] = {1e9, 1e9}, gap[2] = {1e9, 1e9};
+    const auto agree = [](const double(&best)[2]) {
+        return std::max(best[0] / best[1], best[1] / best[0]) < 1.2;
+    };
+    for (int attempt = 0; attempt < 10 && !(attempt > 0 && agree(ttft) && agree(gap)); ++attempt) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(200 * attempt));
         const json report = bench_json(
             {"--prompt-tokens", "100", "--new-tokens", "100", "--warmup", "1", "--repetitions", "2"});
-        const json& runs = report["points"][0]["repetitions"];
-        double worst = 0;
-        const auto compare = [&](const std::string& what, double first, double second) {
-            worst = std::max({worst, first / second, second / first});
-            seen += fmt::format(" {} {:.3g}/{:.3g}", what, first, second);
-        };
-        std::vector<double> gaps[2];
         for (std::size_t run = 0; run < 2; ++run) {
-            const std::vector<double> times = runs[run]["requests"][0]["token_times_s"];
-            for (std::size_t i = 1; i < times.size(); ++i) gaps[run].push_back(times[i] - times[i - 1]);
-            std::sort(gaps[run].begin(), gaps[run].end());
+            const json& request = report["points"][0]["repetitions"][run]["requests"][0];
+            const std::vector<double> times = request["token_times_s"];
+            std::vector<double> gaps;
+            for (std::size_t i = 1; i < times.size(); ++i) gaps.push_back(times[i] - times[i - 1]);
+            std::sort(gaps.begin(), gaps.end());
+            ttft[run] = std::min(ttft[run], request["ttft_s"].get<double>());
+            gap[run] = std::min(gap[run], gaps[50]);
         }
-        compare("TTFT", runs[0]["requests"][0]["ttft_s"], runs[1]["requests"][0]["ttft_s"]);
-        compare("ITL", gaps[0][50], gaps[1][50]);
-        if (worst < 1.2) return;
     }
-    FAIL() << seen;
+    EXPECT_TRUE(agree(ttft)) << ttft[0] << " s, then " << ttft[1];
+    EXPECT_TRUE(agree(gap)) << gap[0] << " s, then " << gap[1];
 }
 
 TEST_F(BenchCli, UsageErrors) {

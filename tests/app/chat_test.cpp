@@ -121,7 +121,7 @@ TEST(Chat, ManyLinesOnATerminal) {
     terminal.type("/save " + dir.at("m.json") + "\n");
     ASSERT_TRUE(terminal.see(">>> ")) << terminal.screen();
     EXPECT_EQ(json::parse(slurp(dir.at("m.json")))[0]["content"], "first\nsecond");
-    EXPECT_EQ(terminal.leave(), 0);
+    EXPECT_EQ(terminal.leave(), 0) << terminal.screen();
 }
 
 TEST(Chat, OnATerminal) {
@@ -147,7 +147,7 @@ TEST(Chat, OnATerminal) {
     terminal.type("/stats\n");
     ASSERT_TRUE(terminal.see("came from the turns before")) << terminal.screen();
     ASSERT_TRUE(terminal.see(">>> "));
-    EXPECT_EQ(terminal.leave(), 0);
+    EXPECT_EQ(terminal.leave(), 0) << terminal.screen();
     EXPECT_TRUE(std::filesystem::exists(state.path() / "llmgen/history"));
 }
 

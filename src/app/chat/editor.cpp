@@ -21,6 +21,10 @@
 
 namespace llmgen::app {
 
+namespace {
+constexpr char kEndKey = 'D' & 0x1f;
+}
+
 struct Editor::Terminal {
     EditLine* edit = nullptr;
     History* history = nullptr;
@@ -80,6 +84,11 @@ struct Editor::Terminal {
             if (const int n = read_byte(byte); n <= 0) return n;
             bytes += byte;
         } while (utf8::decode(bytes).truncated);
+        // Ctrl-D at an empty prompt ends the session. libedit would say so itself, but not always for one
+        // that came while it changed the terminal's mode; typed before that change, the kernel hands on a
+        // zero.
+        const LineInfo* typed = ::el_line(edit);
+        if ((bytes[0] == kEndKey || bytes[0] == 0) && typed->lastchar == typed->buffer) return 0;
         *key = wchar_t(utf8::decode(bytes).code_point);
         return 1;
     }
