@@ -7,32 +7,13 @@
 #include <random>
 #include <thread>
 
-#include "llmgen/llmgen.h"
+#include "tests/engine/requests.h"
 #include "tests/models/harness.h"
 
 namespace llmgen::test {
 namespace {
 
 namespace fs = std::filesystem;
-
-Engine open_tiny(const fs::path& path, const std::function<void(EngineOptions&)>& change = {}) {
-    EngineOptions options;
-    options.model = path.string();
-    options.device = "cpu";
-    options.compute = "f32";
-    options.threads = 1;
-    if (change) change(options);
-    return Engine::open(options);
-}
-
-Request request_of(std::vector<int> ids, int n_new) {
-    Request request;
-    request.prompt = std::move(ids);
-    request.max_new_tokens = n_new;
-    request.ignore_eos = true;
-    request.sampling.temperature = 0;
-    return request;
-}
 
 std::vector<int> some_ids(int n, unsigned seed) {
     std::mt19937 random(seed);
@@ -50,14 +31,13 @@ std::vector<Result> together(Engine& engine, const std::vector<Request>& request
 }
 
 TEST(Neighbours, LogitsDoNotDependOnTheirNumber) {
-    Engine engine = open_tiny(data("models/llama"), [](EngineOptions& o) { o.prefix_cache = false; });
-    Request watched = request_of(some_ids(21, 1), 12);
+    Engine engine = open_engine(data("models/llama"), [](EngineOptions& o) { o.prefix_cache = false; });
+    Request watched = greedy(some_ids(21, 1), 12);
     watched.logprobs = 3;
     const Result alone = engine.generate(watched);
     for (const int n : {8, 17}) {
         std::vector<Request> requests;
-        for (int i = 1; i < n; ++i)
-            requests.push_back(request_of(some_ids(5 + 3 * i, unsigned(i + 50)), 10 + i));
+        for (int i = 1; i < n; ++i) requests.push_back(greedy(some_ids(5 + 3 * i, unsigned(i + 50)), 10 + i));
         requests.insert(requests.begin() + n / 2, watched);
         const Result got = together(engine, requests)[std::size_t(n / 2)];
         ASSERT_EQ(got.token_ids, alone.token_ids);
@@ -67,11 +47,11 @@ TEST(Neighbours, LogitsDoNotDependOnTheirNumber) {
 }
 
 TEST(Neighbours, ASeedGivesTheSameInEveryPlaceAndBesideUnseededOnes) {
-    Engine engine = open_tiny(data("models/llama"));
+    Engine engine = open_engine(data("models/llama"));
     std::vector<Request> requests;
     std::vector<std::vector<int>> alone;
     for (unsigned i = 0; i < 4; ++i) {
-        Request request = request_of(some_ids(10, 7), 20);  // one prompt, four seeds
+        Request request = greedy(some_ids(10, 7), 20);  // one prompt, four seeds
         request.sampling.temperature = 1.0;
         request.sampling.seed = 1000 + i;
         alone.push_back(engine.generate(request).token_ids);
@@ -83,7 +63,7 @@ TEST(Neighbours, ASeedGivesTheSameInEveryPlaceAndBesideUnseededOnes) {
         std::vector<Request> permuted;
         for (const std::size_t i : order) {
             permuted.push_back(requests[i]);
-            permuted.push_back(request_of(some_ids(6, 9), 9));
+            permuted.push_back(greedy(some_ids(6, 9), 9));
             permuted.back().sampling.temperature = 1.0;  // without a seed
         }
         const std::vector<Result> got = together(engine, permuted);
@@ -93,11 +73,11 @@ TEST(Neighbours, ASeedGivesTheSameInEveryPlaceAndBesideUnseededOnes) {
 }
 
 TEST(Neighbours, TheSamePromptTwiceInOneBatch) {
-    Engine engine = open_tiny(data("models/llama"));
+    Engine engine = open_engine(data("models/llama"));
     const std::vector<int> prompt = some_ids(53, 3);
-    const std::vector<Result> got = together(engine, std::vector(5, request_of(prompt, 8)));
-    Engine plain = open_tiny(data("models/llama"), [](EngineOptions& o) { o.prefix_cache = false; });
-    const std::vector<int> want = plain.generate(request_of(prompt, 8)).token_ids;
+    const std::vector<Result> got = together(engine, std::vector(5, greedy(prompt, 8)));
+    Engine plain = open_engine(data("models/llama"), [](EngineOptions& o) { o.prefix_cache = false; });
+    const std::vector<int> want = plain.generate(greedy(prompt, 8)).token_ids;
     for (const Result& result : got) EXPECT_EQ(result.token_ids, want);
 }
 
@@ -120,7 +100,7 @@ TEST(Neighbours, NotANumberEndsOneRequestAndSpoilsNoOther) {
     for (const bool cache : {false, true})
         for (const char* compute : {"f32", "bf16"}) {
             SCOPED_TRACE(fmt::format("cache {}, {}", cache, compute));
-            Engine engine = open_tiny(copy, [&](EngineOptions& o) {
+            Engine engine = open_engine(copy, [&](EngineOptions& o) {
                 o.prefix_cache = cache;
                 o.compute = compute;
                 o.max_context = 128;
@@ -129,13 +109,13 @@ TEST(Neighbours, NotANumberEndsOneRequestAndSpoilsNoOther) {
             std::vector<Request> requests;
             std::vector<std::vector<int>> alone;
             for (unsigned i = 0; i < 7; ++i) {
-                requests.push_back(request_of(some_ids(3 + 7 * int(i), 20 + i), 9));
+                requests.push_back(greedy(some_ids(3 + 7 * int(i), 20 + i), 9));
                 alone.push_back(engine.generate(requests.back()).token_ids);
             }
             std::vector<int> faulty(40, 250);
             for (int round = 0; round < 3; ++round) {
                 std::vector<Request> mixed = requests;
-                mixed.insert(mixed.begin() + 3, request_of(faulty, 9));
+                mixed.insert(mixed.begin() + 3, greedy(faulty, 9));
                 std::vector<Result> got = together(engine, mixed);
                 EXPECT_EQ(got[3].finish_reason, FinishReason::error);
                 EXPECT_THAT(got[3].error, testing::HasSubstr("non-finite logits at step 0"));
@@ -169,7 +149,7 @@ void live_through(const History& h) {
     for (int i = 0; i < kThreads * kEach; ++i) {
         std::vector<int> ids = some_ids(1 + below(50), h.seed + unsigned(below(4)));
         if (below(2) == 0) ids.push_back(below(200));
-        requests.push_back(request_of(ids, 1 + below(60)));
+        requests.push_back(greedy(ids, 1 + below(60)));
         Request& request = requests.back();
         request.priority = below(3);
         if (below(2) == 0) request.sampling.temperature = 0.9;
@@ -179,10 +159,10 @@ void live_through(const History& h) {
     }
     std::vector<std::vector<int>> alone;
     {
-        Engine engine = open_tiny(data("models/llama"), [](EngineOptions& o) { o.prefix_cache = false; });
+        Engine engine = open_engine(data("models/llama"), [](EngineOptions& o) { o.prefix_cache = false; });
         for (const Request& request : requests) alone.push_back(engine.generate(request).token_ids);
     }
-    Engine engine = open_tiny(data("models/llama"), [&](EngineOptions& o) {
+    Engine engine = open_engine(data("models/llama"), [&](EngineOptions& o) {
         o.prefill_chunk = h.chunk;
         o.max_sequences = h.max_sequences;
         o.prefix_cache = h.cache;

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "engine/pace.h"
-#include "llmgen/llmgen.h"
+#include "tests/engine/requests.h"
 #include "tests/models/harness.h"
 
 namespace llmgen::test {
@@ -18,15 +18,6 @@ std::vector<int> random_ids(int n, unsigned seed) {
     std::vector<int> ids;
     for (int i = 0; i < n; ++i) ids.push_back(100 + int(random() % 40000));
     return ids;
-}
-
-Request greedy_of(std::vector<int> ids, int n_new) {
-    Request request;
-    request.prompt = std::move(ids);
-    request.max_new_tokens = n_new;
-    request.ignore_eos = true;
-    request.sampling.temperature = 0;
-    return request;
 }
 
 Engine open_smollm2(const std::function<void(EngineOptions&)>& change) {
@@ -134,10 +125,10 @@ TEST(smollm2, DISABLED_ALongPromptHardlySlowsARunningAnswerByTheClock) {
     for (unsigned attempt = 0; attempt < 5 && best > 4; ++attempt) {
         using std::chrono::steady_clock;
         const steady_clock::time_point begin = steady_clock::now();
-        Stream answer = engine.submit(greedy_of(random_ids(16, 2 * attempt), 4000));
+        Stream answer = engine.submit(greedy(random_ids(16, 2 * attempt), 4000));
         for (int n = 0; n < kBefore; ++n) answer.next();
         const double from = std::chrono::duration<double>(steady_clock::now() - begin).count();
-        Stream other = engine.submit(greedy_of(random_ids(4000, 2 * attempt + 1), 1));
+        Stream other = engine.submit(greedy(random_ids(4000, 2 * attempt + 1), 1));
         const double to = from + other.result().timing.ttft_s;
         answer.cancel();
         const std::vector<double>& times = answer.result().timing.token_times_s;
@@ -161,7 +152,7 @@ TEST(smollm2, ARepeatedSystemPromptIsReadOnce) {
     for (unsigned i = 0; i < 4; ++i) {
         std::vector<int> prompt = system;
         for (const int id : random_ids(12, 100 + i)) prompt.push_back(id);
-        const Result result = engine.generate(greedy_of(prompt, 1));
+        const Result result = engine.generate(greedy(prompt, 1));
         EXPECT_EQ(result.cached_tokens, i == 0 ? 0 : 992);  // 62 whole pages
         times.push_back(result.timing.ttft_s);
     }
@@ -175,14 +166,14 @@ TEST(smollm2, ARepeatedSystemPromptIsReadOnce) {
 TEST(smollm2, ASecondTurnFindsPromptAndReplyButForItsLastToken) {
     SKIP_WITHOUT(smollm2() / "model.safetensors");
     Engine engine = open_smollm2([](EngineOptions& o) { o.max_context = 1024; });
-    Request request = greedy_of({}, 40);
+    Request request = greedy({}, 40);
     request.prompt = Chat::user("Tell me about the sea.", "You answer in a few words.");
     const Result first = engine.generate(request);
     std::vector<int> turn = first.prompt_ids;
     turn.insert(turn.end(), first.token_ids.begin(), first.token_ids.end());
     const int known = int(turn.size()) - 1;
     for (const int id : random_ids(9, 3)) turn.push_back(id);
-    const Result second = engine.generate(greedy_of(turn, 2));
+    const Result second = engine.generate(greedy(turn, 2));
     EXPECT_EQ(second.cached_tokens, known / 16 * 16);
     std::printf("  %zu + %zu tokens, the second turn found %d\n", first.prompt_ids.size(),
                 first.token_ids.size(), second.cached_tokens);
