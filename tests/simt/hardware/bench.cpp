@@ -112,10 +112,10 @@ private:
         const Memory memory(bytes, stream_), out(256, stream_);
         double best = 1e9;
         for (const int per_sm : {1, 2, 4}) {
-            best = std::min(best, seconds([&](int) {
-                                kernels::stream_read(out.as<float>(), memory.data(), bytes, n_sms_ * per_sm,
-                                                     stream_);
-                            }));
+            best =
+                std::min(best, seconds([&](int) {
+                             kernels::read_all(out.as<int>(), memory.data(), bytes, n_sms_ * per_sm, stream_);
+                         }));
             if (tiny_) break;
         }
         report("read", fmt::format("{} MiB", bytes >> 20), best, double(bytes), 0);

@@ -1,4 +1,4 @@
-// Launches that only tests and measurements make.
+// A launch that only tests make.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,6 @@
 #include "common/launch.h"
 
 namespace llmgen::kernels {
-
-/// Reads `bytes` (a multiple of 16) once.
-void stream_read(float* out, const void* from, std::size_t bytes, int n_blocks, Stream stream);
 
 /// One warp: the registers of each lane, as the hardware (or the emulator) deals them out.
 struct Maps {
