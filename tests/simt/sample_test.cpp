@@ -10,6 +10,7 @@
 #include "engine/random.h"
 #include "engine/sampler.h"
 #include "kernels.h"
+#include "ops/cuda/sample_row.h"
 #include "simt/testing.h"
 
 namespace llmgen::simt {
@@ -43,15 +44,7 @@ struct Lists {
 };
 
 SampleRow row_of(const TokenChoice& c, const Lists& penalties, const Lists& biases) {
-    SampleRow row{};
-    row.row = c.row;
-    row.inverse_temperature = c.inverse_temperature;
-    row.top_k = c.top_k;
-    row.top_p = c.top_p;
-    row.min_p = c.min_p;
-    row.seed = c.seed;
-    row.step = c.step;
-    row.repetition = c.repetition;
+    SampleRow row = cuda::sample_row(c);
     row.penalty_ids = penalties.ids;
     row.penalties = penalties.values;
     row.n_penalties = int(penalties.ids.size());

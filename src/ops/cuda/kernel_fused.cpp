@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "ops/cuda/kernel_ops_impl.h"
+#include "ops/cuda/sample_row.h"
 
 namespace llmgen::cuda {
 
@@ -109,15 +110,7 @@ void KernelOps::choose(std::span<int> ids, Tensor logits, std::span<const TokenC
     };
     for (const TokenChoice& c : rows) {
         CHECK(c.row >= 0 && c.row < logits.dim(0), "row {} of {}", c.row, logits.dim(0));
-        SampleRow row{};
-        row.row = c.row;
-        row.inverse_temperature = c.inverse_temperature;
-        row.top_k = c.top_k;
-        row.top_p = c.top_p;
-        row.min_p = c.min_p;
-        row.seed = c.seed;
-        row.step = c.step;
-        row.repetition = c.repetition;
+        SampleRow row = sample_row(c);
         place(c.penalties, row.penalty_ids, row.penalties, row.n_penalties);
         place(c.biases, row.bias_ids, row.biases, row.n_bias);
         *to++ = row;
