@@ -84,8 +84,8 @@ struct Editor::Terminal {
             if (const int n = read_byte(byte); n <= 0) return n;
             bytes += byte;
         } while (utf8::decode(bytes).truncated);
-        // Ctrl-D at an empty prompt ends the session. libedit would say so itself, but not always for one
-        // that came while it changed the terminal's mode; typed before that change, the kernel hands on a
+        // Ctrl-D at an empty prompt ends the session. libedit mostly says so itself, but on a busy machine it
+        // was seen to take it for text (why is not known); typed while the terminal is still cooked, it is a
         // zero.
         const LineInfo* typed = ::el_line(edit);
         if ((bytes[0] == kEndKey || bytes[0] == 0) && typed->lastchar == typed->buffer) return 0;
