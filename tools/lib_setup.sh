@@ -4,13 +4,13 @@
 # To build and run llmgen. ocl-icd-opencl-dev: the CMake package of the distribution's oneDNN asks for OpenCL.
 BUILD_PACKAGES=(ca-certificates g++ cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev libcli11-dev libspdlog-dev
                 libpcre2-dev libutf8proc-dev libsentencepiece-dev libdnnl-dev ocl-icd-opencl-dev libhwy-dev libxxhash-dev libssl-dev
-                libsimdjson-dev libedit-dev zlib1g-dev)
+                libsimdjson-dev libedit-dev zlib1g-dev libzstd-dev)
 # To fetch and convert the small model.
 MODEL_PACKAGES=(python3 python3-venv)
 # To test besides.
 TEST_PACKAGES=(git libgtest-dev libgmock-dev libbenchmark-dev python3)
 # Tests that need these are skipped, and say so, where a distribution lacks them.
-OPTIONAL_TEST_PACKAGES=(ccache clang-format-14 clang-14 libclang-rt-14-dev valgrind)
+OPTIONAL_TEST_PACKAGES=(ccache clang-format-14 clang-14 libclang-rt-14-dev valgrind zstd)
 
 say() { printf '%s\n' "$*" >&2; }
 

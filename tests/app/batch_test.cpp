@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "base/mmap.h"
 #include "tests/app/checkpoint.h"
 #include "tests/app/process.h"
 #include "tests/support.h"
@@ -284,15 +285,34 @@ TEST(Batch, AnswersAPipeThatStaysOpen) {
     EXPECT_EQ(process.wait().code, 130);
 }
 
-TEST(Batch, GzipInput) {
+// Packed by `tool`, with a second part behind the first, as `cat a.gz b.gz` makes it.
+void check_packed(const std::string& tool, const std::string& extension) {
     TempDir dir;
-    dir.file("in.jsonl",
-             "{\"prompt\":\"a\",\"max_new_tokens\":1}\n{\"prompt\":\"b\",\"max_new_tokens\":1}\n");
-    if (std::system(("gzip " + dir.at("in.jsonl")).c_str()) != 0) GTEST_SKIP() << "needs gzip";
-    const Outcome outcome = run(batch({dir.at("in.jsonl.gz"), "-q"}));
+    const std::string lines =
+        "{\"prompt\":\"a\",\"max_new_tokens\":1}\n{\"prompt\":\"b\",\"max_new_tokens\":1}\n";
+    dir.file("in.jsonl", lines);
+    const std::string in = dir.at("in.jsonl"), packed = in + extension;
+    if (std::system((tool + " -c <" + in + " >" + packed + " 2>/dev/null").c_str()) != 0)
+        GTEST_SKIP() << "needs " << tool;
+    ASSERT_EQ(std::system((tool + " -c <" + in + " >>" + packed).c_str()), 0);
+    const Outcome outcome = run(batch({packed, "-q"}));
+    if (outcome.err.find("built without") != std::string::npos) GTEST_SKIP() << outcome.err;
     EXPECT_EQ(outcome.code, 0) << outcome.err;
-    EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 2);
+    EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 4);
+
+    const std::string all = read_file(packed);
+    dir.file("short.jsonl" + extension, all.substr(0, all.size() - 6));
+    const Outcome cut = run(batch({dir.at("short.jsonl" + extension), "-q"}));
+    EXPECT_EQ(cut.code, 1);
+    EXPECT_THAT(cut.err, HasSubstr("cut short"));
+    dir.file("bad.jsonl" + extension, all.substr(0, 12) + "rubbish" + all.substr(12));
+    const Outcome damaged = run(batch({dir.at("bad.jsonl" + extension), "-q"}));
+    EXPECT_EQ(damaged.code, 1);
+    EXPECT_THAT(damaged.err, HasSubstr("damaged"));
 }
+
+TEST(Batch, GzipInput) { check_packed("gzip", ".gz"); }
+TEST(Batch, ZstdInput) { check_packed("zstd", ".zst"); }
 
 }  // namespace
 }  // namespace llmgen::test

@@ -239,7 +239,7 @@ public:
               "goes on).")) {
         Flags flags(*app_);
         flags.group("Files");
-        flags.text("IN", in_, "", "the requests (- for stdin; .gz is unpacked)")->required();
+        flags.text("IN", in_, "", "the requests (- for stdin; .gz and .zst are unpacked)")->required();
         flags.text("-o,--output", out_, "FILE", "the answers (- for stdout)");
         flags.flag("--resume", resume_, "go on with an output that a killed run left");
         flags.flag("--overwrite", overwrite_, "start anew where the output exists");

@@ -10,6 +10,9 @@
 #ifdef LLMGEN_HAVE_ZLIB
 #include <zlib.h>
 #endif
+#ifdef LLMGEN_HAVE_ZSTD
+#include <zstd.h>
+#endif
 
 #include <algorithm>
 #include <cerrno>
@@ -110,6 +113,47 @@ std::string_view without_final_newline(std::string_view text) {
     return text;
 }
 
+#ifdef LLMGEN_HAVE_ZSTD
+namespace {
+
+// What a zstd file holds: one frame or several, one behind the other.
+class Unpacked {
+public:
+    Unpacked() : stream_(ZSTD_createDStream()) {
+        if (!stream_) fail("out of memory for unpacking");
+    }
+    // 0 at the end; `refill` gives packed bytes, 0 at their end.
+    template <typename Refill>
+    std::size_t read(char* to, std::size_t size, const std::string& name, const Refill& refill) {
+        ZSTD_outBuffer out{to, size, 0};
+        while (out.pos == 0) {
+            if (in_.pos == in_.size && !holds_output_) {
+                in_ = {packed_, refill(packed_, sizeof packed_), 0};
+                if (in_.size == 0 && inside_) fail("{}: the zstd data is cut short", name);
+                if (in_.size == 0) return 0;
+            }
+            const std::size_t left = ZSTD_decompressStream(stream_.get(), &out, &in_);
+            if (ZSTD_isError(left)) fail("{}: the zstd data is damaged: {}", name, ZSTD_getErrorName(left));
+            inside_ = left != 0;
+            holds_output_ = inside_ && out.pos == out.size;
+        }
+        return out.pos;
+    }
+
+private:
+    struct Free {
+        void operator()(ZSTD_DStream* stream) const { ZSTD_freeDStream(stream); }
+    };
+    std::unique_ptr<ZSTD_DStream, Free> stream_;
+    char packed_[1 << 16];
+    ZSTD_inBuffer in_{packed_, 0, 0};
+    bool inside_ = false;        // a frame whose end has not been seen
+    bool holds_output_ = false;  // the last call filled what it was given and may have more
+};
+
+}  // namespace
+#endif
+
 struct LineReader::Source {
     int fd = -1;
     int wake = ::eventfd(0, EFD_CLOEXEC);
@@ -117,6 +161,9 @@ struct LineReader::Source {
     std::size_t consumed = 0;
 #ifdef LLMGEN_HAVE_ZLIB
     gzFile gz = nullptr;
+#endif
+#ifdef LLMGEN_HAVE_ZSTD
+    std::unique_ptr<Unpacked> zstd;
 #endif
     ~Source() {
 #ifdef LLMGEN_HAVE_ZLIB
@@ -138,6 +185,14 @@ struct LineReader::Source {
             return std::size_t(n);
         }
 #endif
+#ifdef LLMGEN_HAVE_ZSTD
+        if (zstd)
+            return zstd->read(to, size, name,
+                              [&](char* packed, std::size_t room) { return read_as_is(packed, room, name); });
+#endif
+        return read_as_is(to, size, name);
+    }
+    std::size_t read_as_is(char* to, std::size_t size, const std::string& name) {
         while (true) {
             pollfd fds[2] = {{fd, POLLIN, 0}, {wake, POLLIN, 0}};
             if (::poll(fds, 2, -1) > 0 && fds[1].revents) return 0;
@@ -162,8 +217,13 @@ LineReader::LineReader(const std::string& path)
     struct stat status {};
     if (::fstat(source_->fd, &status) == 0 && S_ISREG(status.st_mode)) size_ = std::size_t(status.st_size);
     if (status.st_mode && S_ISDIR(status.st_mode)) fail("{} is a directory, not a file of lines", name_);
-    if (path.ends_with(".zst"))
-        fail("{}: zstd input isn't read; unpack it: zstd -dc FILE | llmgen … -", name_);
+    if (path.ends_with(".zst")) {
+#ifdef LLMGEN_HAVE_ZSTD
+        source_->zstd = std::make_unique<Unpacked>();
+#else
+        fail("{}: built without zstd; unpack it: zstd -dc FILE | llmgen … -", name_);
+#endif
+    }
     if (path.ends_with(".gz")) {
 #ifdef LLMGEN_HAVE_ZLIB
         source_->gz = ::gzdopen(source_->fd, "rb");
