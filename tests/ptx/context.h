@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstring>
+#include <map>
 #include <type_traits>
 
 #include "ptx/kernel.h"
@@ -24,6 +25,13 @@ struct Touch {
 
 class Profile;
 
+/// Which bytes of an array the launch has read as never changing (ld.global.nc) and which it has written,
+/// each by the index of the instruction plus one. The hardware may keep what it read so in a cache that no
+/// write reaches.
+struct ReadOnlyMarks {
+    std::vector<std::uint32_t> reader, writer;
+};
+
 /// One launch of a kernel.
 struct Running {
     Kernel* kernel = nullptr;
@@ -31,7 +39,8 @@ struct Running {
     std::vector<const simt::Region*> regions;  // that each op found last
     std::uint64_t memory_version = 0;
     bool perturb = false;  // approximate instructions err as far as they may
-    bool exact_races = true;
+    std::map<std::uintptr_t, ReadOnlyMarks>
+        read_only;  // by where the array begins; only if the kernel reads so
     Profile* profile = nullptr;
 };
 
@@ -94,6 +103,8 @@ struct Context {
     const char* read_local(const Op& op, std::uint64_t address, int bytes, std::uint8_t& undefined);
     char* write_local(const Op& op, std::uint64_t address, int bytes, bool undefined);
     char* write(const Op& op, std::uint64_t address, int bytes, bool undefined);
+    void mark_read_only(const Op& op, std::uint64_t address, int bytes);
+    void mark_written(const Op& op, const simt::Region& region, std::uint64_t address, int bytes);
     void check_shared(const Op& op, std::uint64_t address, int bytes);
     void touch(const Op& op, std::uint64_t address, int bytes, bool writes, bool atomic);
 };

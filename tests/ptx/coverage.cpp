@@ -4,6 +4,7 @@
 #include <fmt/ostream.h>
 
 #include <map>
+#include <numeric>
 #include <set>
 
 namespace llmgen::ptx {
@@ -59,6 +60,14 @@ void write_reached(Witness& witness, std::ostream& out) {
             if (kernel.counts[i] > 0)
                 fmt::print(out, "{}:{}\n", file->name(), kernel.entry.instructions[i].line);
     }
+}
+
+std::map<std::string, std::uint64_t> executed_by_entry(Witness& witness) {
+    std::map<std::string, std::uint64_t> executed;
+    for (const auto& [entry, file] : witness.entries())
+        if (const Kernel* kernel = witness.known(entry); kernel != nullptr)
+            executed[entry] = std::accumulate(kernel->counts.begin(), kernel->counts.end(), std::uint64_t(0));
+    return executed;
 }
 
 }  // namespace llmgen::ptx

@@ -1,7 +1,9 @@
 // Which instructions of the PTX the tests reached.
 #pragma once
 
+#include <map>
 #include <ostream>
+#include <string>
 
 #include "ptx/witness.h"
 
@@ -17,5 +19,7 @@ struct Coverage {
 Coverage report_coverage(Witness&, std::ostream&);
 /// file:line of every instruction that was executed.
 void write_reached(Witness&, std::ostream&);
+/// How many instructions each entry has executed so far, over all threads; those that never ran are left out.
+std::map<std::string, std::uint64_t> executed_by_entry(Witness&);
 
 }  // namespace llmgen::ptx

@@ -174,6 +174,7 @@ private:
             error(fmt::format("{} operands where {} has {}", in.operands.size(), in.opcode, shape.size()));
         op.run = rule->run;
         op.kind = rule->kind;
+        k_.reads_only = k_.reads_only || opcode.starts_with("ld.global.nc");
         op.bytes = std::uint8_t(rule->bytes);
         const bool vectors = shape.find_first_of("24pe") != std::string::npos;
         if (vectors) op.more = std::int32_t(k_.more.size());

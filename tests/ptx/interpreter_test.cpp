@@ -236,6 +236,29 @@ TEST(PtxDetector, CopiesThatNobodyWaitedFor) {
     EXPECT_THAT(fault_of(copy), testing::HasSubstr("nobody waited for"));
 }
 
+// Both orders, whoever writes; a word beside it may change, and so may what is read without the promise.
+TEST(PtxDetector, MemoryThatWasPromisedNotToChange) {
+    const std::string read = "ld.global.nc.v2.f32 {%f1, %f2}, [%rd1+8];\n";
+    const std::string write = "mov.f32 %f3, 0f3f800000;\nst.global.f32 [%rd1+12], %f3;\n";
+    EXPECT_THAT(fault_of(read + write),
+                testing::AllOf(testing::HasSubstr("test.ptx:21: st.global.f32"),
+                               testing::HasSubstr("read as never changing, in test.ptx:19: ld.global.nc")));
+    EXPECT_THAT(fault_of(write + read),
+                testing::AllOf(testing::HasSubstr("test.ptx:21: ld.global.nc"),
+                               testing::HasSubstr("has written, in test.ptx:20: st.global.f32")));
+    EXPECT_THAT(fault_of("ld.global.nc.u8 %rs1, [%rd1+3];\nred.global.add.u32 [%rd1], %r1;\n"),
+                testing::HasSubstr("never changing"));
+    const std::string beside = "mov.f32 %f3, 0f3f800000;\nst.global.f32 [%rd1+16], %f3;\n";
+    EXPECT_EQ(fault_of(read + beside), "");
+    EXPECT_EQ(fault_of("ld.global.nc.f32 %f4, [%rd1];\nld.global.f32 %f1, [%rd1+12];\n" + write), "");
+    // another thread, another block
+    const std::string others =
+        "setp.eq.s32 %p1, %r1, 0;\n@%p1 bra L;\n" + write + "bra M;\nL:\n" + read + "M:\n";
+    EXPECT_THAT(fault_of(others, {2}), testing::HasSubstr("never changing"));
+    const std::string blocks = "mov.u32 %r1, %ctaid.x;\n" + others;
+    EXPECT_THAT(fault_of(blocks, {1, 2}), testing::HasSubstr("never changing"));
+}
+
 TEST(PtxDetector, BarriersAndCollectives) {
     EXPECT_THAT(
         fault_of("setp.eq.s32 %p1, %r1, 0;\n@%p1 bra L;\nbar.sync 0;\nbra M;\nL:\nbar.sync 0;\nM:\n", {32}),

@@ -4,9 +4,11 @@
 //   ptx_test --ptx=FOLDER          another folder of *.ptx: tools/mutate_kernels' mutants
 //   ptx_test --coverage=FILE       what was reached, by file and kernel; fails below 95 %
 //   ptx_test --reached=FILE        every instruction that was executed, as file:line
+//   ptx_test --launches=FILE       test, entry and executed instructions, a line for each pair
 //   ptx_test --only=ENTRY          launches of this entry alone; the rest runs from source
 //   ptx_test --fail-at-once        ends at the first failure, for mutants
 //   ptx_test --write-profile=FILE  writes profile_test.cpp's table instead of comparing with it
+//   ptx_test --profile=FILE        compares with that table
 //   ptx_test --differences         how far PTX and source were apart, by launch
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -64,6 +66,26 @@ private:
     std::unique_ptr<Witness> witness_;
 };
 
+/// Who launches what, and how long it is at it: the tests that a mutant of an entry must pass.
+class LaunchLog : public testing::EmptyTestEventListener {
+public:
+    void OnTestStart(const testing::TestInfo&) override {
+        if (!options().launches.empty() && Witness::current() != nullptr)
+            before_ = executed_by_entry(*Witness::current());
+    }
+    void OnTestEnd(const testing::TestInfo& test) override {
+        if (options().launches.empty() || Witness::current() == nullptr) return;
+        std::ofstream out(options().launches, std::ios::app);
+        for (const auto& [entry, n] : executed_by_entry(*Witness::current()))
+            if (n > before_[entry])
+                out << test.test_suite_name() << '.' << test.name() << '\t' << entry << '\t'
+                    << n - before_[entry] << '\n';
+    }
+
+private:
+    std::map<std::string, std::uint64_t> before_;
+};
+
 class EndAtFailure : public testing::EmptyTestEventListener {
 public:
     void OnTestPartResult(const testing::TestPartResult& result) override {
@@ -94,10 +116,14 @@ int main(int argc, char** argv) {
             options().coverage = argument.substr(11);
         else if (argument.starts_with("--reached="))
             options().reached = argument.substr(10);
+        else if (argument.starts_with("--launches="))
+            options().launches = argument.substr(11);
         else if (argument.starts_with("--only="))
             options().only = argument.substr(7);
         else if (argument.starts_with("--write-profile="))
             options().write_profile = argument.substr(16);
+        else if (argument.starts_with("--profile="))
+            options().profile = argument.substr(10);
         else if (argument == "--fail-at-once")
             options().fail_at_once = true;
         else if (argument == "--differences")
@@ -111,5 +137,6 @@ int main(int argc, char** argv) {
     }
     testing::AddGlobalTestEnvironment(new Environment);
     testing::UnitTest::GetInstance()->listeners().Append(new EndAtFailure);
+    testing::UnitTest::GetInstance()->listeners().Append(new LaunchLog);
     return RUN_ALL_TESTS();
 }

@@ -59,9 +59,37 @@ const char* Context::read_global(const Op& op, std::uint64_t address, int bytes,
 
 char* Context::write_global(const Op& op, std::uint64_t address, int bytes) {
     check_alignment(*this, op, address, bytes);
-    if (region_of(*this, op, address, bytes) == nullptr) [[unlikely]]
+    const simt::Region* region = region_of(*this, op, address, bytes);
+    if (region == nullptr) [[unlikely]]
         fault(op, fmt::format("writes {} bytes at {:#x}, outside of every array", bytes, address));
+    if (kernel->reads_only) mark_written(op, *region, address, bytes);
     return reinterpret_cast<char*>(address);
+}
+
+// Within one launch: what the launch before writes is another matter (grid dependencies).
+void Context::mark_read_only(const Op& op, std::uint64_t address, int bytes) {
+    const simt::Region* region = region_of(*this, op, address, bytes);
+    if (region == nullptr) return;  // module data: nobody can write it
+    ReadOnlyMarks& marks = launch->read_only[region->begin];
+    marks.reader.resize(region->bytes);
+    marks.writer.resize(region->bytes);
+    for (std::size_t i = address - region->begin, end = i + std::size_t(bytes); i < end; ++i) {
+        if (marks.writer[i] != 0) [[unlikely]]
+            fault(op, fmt::format("reads as never changing what the launch has written, in {}",
+                                  kernel->place(kernel->ops[marks.writer[i] - 1])));
+        marks.reader[i] = std::uint32_t(kernel->index(op) + 1);
+    }
+}
+void Context::mark_written(const Op& op, const simt::Region& region, std::uint64_t address, int bytes) {
+    ReadOnlyMarks& marks = launch->read_only[region.begin];
+    marks.reader.resize(region.bytes);
+    marks.writer.resize(region.bytes);
+    for (std::size_t i = address - region.begin, end = i + std::size_t(bytes); i < end; ++i) {
+        if (marks.reader[i] != 0) [[unlikely]]
+            fault(op, fmt::format("writes what the launch has read as never changing, in {}",
+                                  kernel->place(kernel->ops[marks.reader[i] - 1])));
+        marks.writer[i] = std::uint32_t(kernel->index(op) + 1);
+    }
 }
 
 void Context::check_shared(const Op& op, std::uint64_t address, int bytes) {

@@ -199,6 +199,20 @@ TEST(Paths, CopiesOfLargePages) {
     kernels::copy_pages(pools, 1, page_bytes, src, dst, 1, nullptr);
 }
 
+// Words that all differ, so that one read twice, left out or taken from elsewhere changes the answer.
+TEST(Paths, Reads) {
+    for (const int n_blocks : {1, 3})
+        // no whole turn; exactly one; one and a thread's more; two and a block's more
+        for (const int vectors :
+             {512 * n_blocks - 1, 8 * 512 * n_blocks, 8 * 512 * n_blocks + 1, 16 * 512 * n_blocks + 512}) {
+            std::vector<std::uint32_t> words(std::size_t(vectors) * 4);
+            for (std::size_t i = 0; i < words.size(); ++i) words[i] = std::uint32_t(i * i) * 2654435761u;
+            DeviceArray<std::uint32_t> from(words);
+            DeviceArray<int> out(std::vector<int>{0});
+            kernels::read_all(out, from, words.size() * 4, n_blocks, nullptr);
+        }
+}
+
 template <typename T>
 void run_norm(int hidden, bool with_delta) {
     DeviceArray<float> x(Values(1).vector<float>(std::size_t(2 * hidden))),

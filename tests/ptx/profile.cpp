@@ -43,15 +43,19 @@ std::uint64_t LaunchProfile::all() const {
     return std::accumulate(instructions.begin(), instructions.end(), 0ull);
 }
 
+LaunchProfile& Profile::find(const std::string& name) {
+    auto it = std::find_if(launches.begin(), launches.end(), [&](const auto& l) { return l.first == name; });
+    if (it == launches.end()) it = launches.insert(it, {name, {}});
+    return it->second;
+}
+
 void Profile::start(const std::string& name, Kernel& kernel, std::uint64_t threads) {
     finish();
     kernel_ = &kernel;
     counts_before_ = kernel.counts;
     sources_.clear();
     for (const Op& op : kernel.ops) sources_.push_back(sources_of(kernel, op));
-    auto it = std::find_if(launches.begin(), launches.end(), [&](const auto& l) { return l.first == name; });
-    if (it == launches.end()) it = launches.insert(it, {name, {}});
-    now_ = &it->second;
+    now_ = &find(name);
     now_->threads += threads;
     followed_block_ = ~0ull;
 }

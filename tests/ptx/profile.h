@@ -41,6 +41,8 @@ public:
     /// Begins a launch; what came before it is summed up.
     void start(const std::string& name, Kernel&, std::uint64_t threads);
     void finish();
+    /// A launch that isn't counted, for the order of the rest.
+    void skip(const std::string& name) { find(name); }
     /// By the names of launches, in the order of their first.
     std::vector<std::pair<std::string, LaunchProfile>> launches;
 
@@ -58,6 +60,7 @@ private:
         std::uint32_t next = 0;
         std::vector<std::uint32_t> copies;  // bytes of each uncommitted or awaited group
     };
+    LaunchProfile& find(const std::string& name);
     void record(Context&, const Op&, std::uint64_t address, int bytes, bool shared);
     void follow(Context&, const Op&);
     void count_request(const Access* first, const Access* last);

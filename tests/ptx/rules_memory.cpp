@@ -69,6 +69,13 @@ void load(Context& c, const Op& o) {
         }
     }
 }
+/// A load that says its memory stays as it is for as long as the kernel runs.
+template <int kParts, typename T>
+void load_read_only(Context& c, const Op& o) {
+    const u64 address = c.R[o.a] + u64(o.offset);  // the load may write the register
+    load<Space::global, kParts, T>(c, o);
+    c.mark_read_only(o, address, kParts * int(sizeof(T)));
+}
 template <int kParts, typename T>
 void load_parameter(Context& c, const Op& o) {
     c.want_defined(o, o.a, "the address");
@@ -197,8 +204,9 @@ void add_access_of(Table& t, const std::string& space, const std::string& suffix
     t["ld" + space + suffix] = read;
     t["st" + space + suffix] = write;
     if constexpr (kSpace == Space::global) {
-        t["ld.global.nc" + suffix] = read;
-        t["ld.global.nc.L1::no_allocate" + suffix] = read;
+        const Rule read_only{load_read_only<kParts, T>, loads, load_shape, bytes};
+        t["ld.global.nc" + suffix] = read_only;
+        t["ld.global.nc.L1::no_allocate" + suffix] = read_only;
         t["ld.global.L1::no_allocate" + suffix] = read;
         t["ld.global.cg" + suffix] = read;
     }

@@ -37,6 +37,11 @@ public:
     void install();
     /// The kernel of an entry, decoded at first use; null where there is none.
     Kernel* kernel(const std::string& entry);
+    /// The same where it was decoded already, else null.
+    const Kernel* known(const std::string& entry) const {
+        const auto it = kernels_.find(entry);
+        return it == kernels_.end() ? nullptr : it->second.get();
+    }
     const std::map<std::string, std::shared_ptr<const File>>& entries() const { return entries_; }
     const std::map<std::string, Difference>& differences() const { return differences_; }
 

@@ -1,0 +1,138 @@
+// The edges of what a row of queries sees, in every instruction that nvcc unrolled for them: the newest key,
+// the oldest of a window, the end of the context. A query points at one key, so that this key decides its
+// whole answer: taken when it mustn't be, or left out, shows in every channel. Compared with the source by
+// the witness; keys past the context are as fresh memory is, NaN.
+#include <algorithm>
+
+#include "kernels.h"
+#include "simt/testing.h"
+
+namespace llmgen::simt {
+namespace {
+
+using kernels::Dependent;
+
+struct Seen {
+    std::vector<int> contexts;  // of the sequences
+    int n_new, group, window;
+    int aim;  // the key that a query points at, from its own position
+};
+
+class EdgeBatch {
+public:
+    EdgeBatch(int head_dim, const Seen& s) : head_dim_(head_dim), s_(s) {
+        int longest = 0, n_pages = 0;
+        std::vector<int> first{0}, table;
+        for (const int context : s.contexts) {
+            longest = std::max(longest, context);
+            first.push_back(first.back() + s.n_new);
+        }
+        page_stride_ = (longest + 15) / 16;
+        for (const int context : s.contexts)
+            for (int page = 0; page < page_stride_; ++page)
+                table.push_back(page * 16 < context ? n_pages++ : 0);
+        const auto size = std::size_t(n_pages * 16 * head_dim);
+        k_ = std::make_unique<DeviceArray<bf16>>(size);
+        v_ = std::make_unique<DeviceArray<bf16>>(size);
+        std::vector<float> q;
+        Values values(7);
+        for (std::size_t seq = 0; seq < s.contexts.size(); ++seq) {
+            const int context = s.contexts[seq];
+            std::vector<std::vector<bf16>> keys;
+            for (int key = 0; key < context; ++key) {
+                const int page = table[seq * std::size_t(page_stride_) + std::size_t(key / 16)];
+                const auto at = (page * 16 + key % 16) * head_dim;
+                keys.push_back(values.vector<bf16>(std::size_t(head_dim), 2));
+                std::copy(keys.back().begin(), keys.back().end(), k_->get() + at);
+                const auto v = values.vector<bf16>(std::size_t(head_dim), 2);
+                std::copy(v.begin(), v.end(), v_->get() + at);
+            }
+            for (int t = 0; t < s.n_new; ++t)
+                for (int head = 0; head < s.group; ++head) {
+                    const int aimed = std::clamp(context - s.n_new + t + s.aim, 0, context - 1);
+                    for (const bf16 x : keys[std::size_t(aimed)]) q.push_back(to_f32(x));
+                }
+        }
+        q_ = std::make_unique<DeviceArray<float>>(q);
+        out_ = std::make_unique<DeviceArray<bf16>>(q.size());
+        first_ = std::make_unique<DeviceArray<int>>(first);
+        contexts_ = std::make_unique<DeviceArray<int>>(s.contexts);
+        table_ = std::make_unique<DeviceArray<int>>(table);
+        scratch_ = std::make_unique<DeviceArray<float>>(
+            kernels::attn_decode_scratch(int(s.contexts.size()), s.group, 1, head_dim));
+        longest_ = longest;
+    }
+
+    void run() {
+        kernels::Attention p{};
+        p.out = out_->get();
+        p.q = *q_;
+        p.out_stride = p.q_stride = s_.group * head_dim_;
+        p.k = k_->get();
+        p.v = v_->get();
+        p.kv_type = DType::bf16;
+        p.first_token = *first_;
+        p.context_len = *contexts_;
+        p.page_table = *table_;
+        p.page_stride = page_stride_;
+        p.n_seqs = int(s_.contexts.size());
+        p.n_heads = s_.group;
+        p.n_kv_heads = 1;
+        p.head_dim = head_dim_;
+        p.window = s_.window;
+        p.scale = 0.5f;
+        const int tiles = kernels::attn_prefill_tiles(s_.n_new, s_.group, 1);
+        if (tiles > 0)
+            kernels::attn_prefill(p, tiles * p.n_seqs, Dependent::no, nullptr);
+        else
+            kernels::attn_decode(p, *scratch_, longest_, Dependent::no, nullptr);
+    }
+
+private:
+    int head_dim_, page_stride_ = 0, longest_ = 0;
+    Seen s_;
+    std::unique_ptr<DeviceArray<bf16>> k_, v_, out_;
+    std::unique_ptr<DeviceArray<float>> q_, scratch_;
+    std::unique_ptr<DeviceArray<int>> first_, contexts_, table_;
+};
+
+std::vector<int> numbers(int from, int to, int step = 1) {
+    std::vector<int> values;
+    for (int n = from; n <= to; n += step) values.push_back(n);
+    return values;
+}
+
+/// Own key, the one after it, the window's oldest and the one before that.
+std::vector<std::pair<int, int>> aims(int window) {
+    std::vector<std::pair<int, int>> result{{0, 0}, {0, 1}};
+    for (const int aim : {1 - window, -window}) result.emplace_back(window, aim);
+    return result;
+}
+
+// A sequence for each place in a page where the context can end, a page's 16 rows filled by the heads of a
+// token; with a window, for each place where that can begin.
+TEST(AttentionPaths, EdgesOfDecode) {
+    for (const int head_dim : {64, 80, 96, 128, 256})
+        for (const auto& [window, aim] : aims(20))
+            EdgeBatch(head_dim, {numbers(window == 0 ? 1 : 33, window == 0 ? 16 : 48), 1, 16, window, aim})
+                .run();
+}
+
+// Tiles of 64 rows on the diagonal: from position 0 and 8, so that every pair of eight rows and eight keys
+// meets it. One and two heads a key.
+TEST(AttentionPaths, EdgesOfPrefill) {
+    for (const int head_dim : {64, 80, 96, 128, 256})
+        for (const auto& [window, aim] : aims(17)) {
+            EdgeBatch(head_dim, {{64, 72}, 64, 1, window, aim}).run();
+            EdgeBatch(head_dim, {{39}, 33, 2, window, aim}).run();
+        }
+}
+
+// Contexts that end at every fourth row of a tile: each copy of a tile meets the end.
+TEST(AttentionPaths, EndsOfContexts) {
+    for (const int head_dim : {64, 80, 96, 128, 256})
+        EdgeBatch(head_dim, {numbers(21, 84, 4), 20, 1, 0, 0}).run();
+}
+
+}  // namespace
+}  // namespace llmgen::simt
