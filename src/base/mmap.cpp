@@ -19,7 +19,9 @@ struct Descriptor {
     explicit Descriptor(const std::filesystem::path& path) : fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
         if (fd < 0) fail("{}: {}", path.string(), std::strerror(errno));
     }
-    ~Descriptor() { ::close(fd); }
+    ~Descriptor() {
+        if (fd >= 0) ::close(fd);
+    }
     Descriptor(const Descriptor&) = delete;
 };
 
@@ -32,29 +34,49 @@ std::size_t size_of_file(const Descriptor& file, const std::filesystem::path& pa
 
 }  // namespace
 
-MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
-    const Descriptor file(path);
+MappedFile::MappedFile(const std::filesystem::path& path, FileAccess access) : path_(path) {
+    Descriptor file(path);
     size_ = size_of_file(file, path);
     if (size_ == 0) return;
-    void* data = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.fd, 0);
+    void* data = access == FileAccess::map ? ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.fd, 0)
+                                           : ::mmap(nullptr, size_, PROT_READ | PROT_WRITE,
+                                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (data == MAP_FAILED) fail("{}: can't map {} bytes: {}", path.string(), size_, std::strerror(errno));
     data_ = static_cast<const std::byte*>(data);
+    if (access == FileAccess::read) fd_ = std::exchange(file.fd, -1);
 }
 
 MappedFile::~MappedFile() {
     if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+    if (fd_ >= 0) ::close(fd_);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)),
       data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)) {}
+      size_(std::exchange(other.size_, 0)),
+      fd_(std::exchange(other.fd_, -1)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
     std::swap(path_, other.path_);
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
+    std::swap(fd_, other.fd_);
     return *this;
+}
+
+void MappedFile::fetch(std::size_t offset, std::size_t size) const {
+    if (fd_ < 0) return;
+    char* to = reinterpret_cast<char*>(const_cast<std::byte*>(data_)) + offset;
+    while (size > 0) {
+        const ssize_t n = ::pread(fd_, to, size, off_t(offset));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) fail("{}: {}", path_.string(), std::strerror(errno));
+        if (n == 0) fail("{}: the file got shorter while it was read", path_.string());
+        to += n;
+        offset += std::size_t(n);
+        size -= std::size_t(n);
+    }
 }
 
 void MappedFile::drop(std::size_t offset, std::size_t size) const {

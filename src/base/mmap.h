@@ -1,4 +1,4 @@
-// A file mapped read-only.
+// A file's bytes at their offsets in memory: mapped read-only, or read piece by piece where asked for.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,14 @@
 
 namespace llmgen {
 
+/// How the bytes come to memory: by page faults on a mapping, or by read(2) into memory of our own, which is
+/// many times faster on network disks and isn't counted twice where host and device share their memory.
+enum class FileAccess { map, read };
+
 class MappedFile {
 public:
     /// Throws Error naming the file and the reason. An empty file maps to an empty span.
-    explicit MappedFile(const std::filesystem::path& path);
+    explicit MappedFile(const std::filesystem::path& path, FileAccess access = FileAccess::map);
     ~MappedFile();
     MappedFile(MappedFile&& other) noexcept;
     MappedFile& operator=(MappedFile&& other) noexcept;
@@ -19,6 +23,9 @@ public:
 
     std::span<const std::byte> bytes() const { return {data_, size_}; }
     const std::filesystem::path& path() const { return path_; }
+    /// Reads [offset, offset + size) where the file isn't mapped: bytes() is zero there before, and after
+    /// drop(). Throws Error where the file got shorter or can't be read.
+    void fetch(std::size_t offset, std::size_t size) const;
     /// Tells the kernel that [offset, offset + size) won't be read again soon, so that resident memory falls.
     void drop(std::size_t offset, std::size_t size) const;
 
@@ -26,6 +33,7 @@ private:
     std::filesystem::path path_;
     const std::byte* data_ = nullptr;
     std::size_t size_ = 0;
+    int fd_ = -1;  // open where the file is read
 };
 
 /// The whole file as a string; throws Error naming it. `limit` bytes at most, an Error beyond.

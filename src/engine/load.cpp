@@ -92,7 +92,8 @@ std::unique_ptr<LoadedModel> Engine::Impl::load() {
         info_.dtype = "dummy";
         info_.warnings = config.warnings;
     } else {
-        checkpoint = Checkpoint::open(directory, known);
+        checkpoint =
+            Checkpoint::open(directory, known, options_.map_weights ? FileAccess::map : FileAccess::read);
         config = checkpoint->config();
         generation = checkpoint->generation();
         info_.eos_token_ids = checkpoint->eos_token_ids();

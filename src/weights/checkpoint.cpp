@@ -51,7 +51,9 @@ bool is_computed_anyway(std::string_view name) { return name.ends_with("rotary_e
 
 }  // namespace
 
-Checkpoint Checkpoint::open(const fs::path& directory, std::span<const std::string> known) {
+Checkpoint Checkpoint::open(const fs::path& directory,
+                            std::span<const std::string> known,
+                            FileAccess access) {
     if (!weights::is_folder(directory)) fail("{}: no such directory", directory.string());
     if (!weights::exists(directory / "config.json"))
         fail("{}: no config.json; is this a checkpoint in the Hugging Face layout?", directory.string());
@@ -62,9 +64,9 @@ Checkpoint Checkpoint::open(const fs::path& directory, std::span<const std::stri
 
     const fs::path index = directory / "model.safetensors.index.json";
     if (weights::exists(index)) {
-        checkpoint.add_by_index(index);
+        checkpoint.add_by_index(index, access);
     } else if (weights::exists(directory / "model.safetensors")) {
-        checkpoint.open_files({"model.safetensors"});
+        checkpoint.open_files({"model.safetensors"}, access);
         for (const TensorInfo& info : checkpoint.files_[0].tensors())
             checkpoint.entries_.emplace(info.name, Entry{info, 0, false});
     } else {
@@ -74,18 +76,18 @@ Checkpoint Checkpoint::open(const fs::path& directory, std::span<const std::stri
     return checkpoint;
 }
 
-void Checkpoint::open_files(const std::vector<std::string>& files) {
+void Checkpoint::open_files(const std::vector<std::string>& files, FileAccess access) {
     std::vector<std::string> missing;
     for (const std::string& name : files)
         if (!weights::exists(directory_ / name)) missing.push_back(name);
     if (!missing.empty())
         fail("{}: {} of {} shards missing: {}; download them", directory_.string(), missing.size(),
              files.size(), list_of(missing));
-    for (const std::string& name : files) files_.emplace_back(directory_ / name);
+    for (const std::string& name : files) files_.emplace_back(directory_ / name, access);
 }
 
-// The index decides per tensor: a name is read from its mapped file only, whatever the other files hold.
-void Checkpoint::add_by_index(const fs::path& index) {
+// The index decides per tensor: a name is read from its own file only, whatever the other files hold.
+void Checkpoint::add_by_index(const fs::path& index, FileAccess access) {
     const nlohmann::json document =
         weights::parse_json_object(weights::read_json_text(index), index.string());
     const nlohmann::json* map = weights::JsonObject(document, index.string()).find("weight_map");
@@ -98,7 +100,7 @@ void Checkpoint::add_by_index(const fs::path& index) {
         names.insert(file.get<std::string>());
     }
     const std::vector<std::string> files(names.begin(), names.end());
-    open_files(files);
+    open_files(files, access);
 
     std::vector<std::string> unlisted;
     for (std::size_t file = 0; file < files.size(); ++file)
@@ -286,16 +288,21 @@ std::uint64_t Checkpoint::total_bytes() const {
 std::string Checkpoint::sha256() const {
     Sha256 hash;
     for (const SafetensorsFile& file : files_)
-        hash.update(fmt::format("{} {}\n", file.path().filename().string(), file.bytes().size()))
+        hash.update(fmt::format("{} {}\n", file.path().filename().string(), file.size()))
             .update(file.header());
     return hash.hex();
 }
 
 std::string Checkpoint::sha256_full() const {
     Sha256 hash;
-    for (const SafetensorsFile& file : files_)
-        hash.update(fmt::format("{} {}\n", file.path().filename().string(), file.bytes().size()))
-            .update(file.bytes());
+    for (const SafetensorsFile& file : files_) {
+        hash.update(fmt::format("{} {}\n", file.path().filename().string(), file.size()))
+            .update(file.header());
+        for (const TensorInfo& info : file.tensors()) {  // which lie without gaps
+            hash.update(file.data(info));
+            file.drop(info);
+        }
+    }
     return hash.hex();
 }
 

@@ -6,7 +6,8 @@
 //   …
 //   checkpoint.check_all_consumed();   // what nobody asked for is an error: biases have been lost that way
 //
-// Files are mapped, not read. Views stay valid as long as the Checkpoint lives (moving it is fine).
+// Files are mapped, not read (but for FileAccess::read: then tensor() reads). Views stay valid as long as the
+// Checkpoint lives (moving it is fine).
 #pragma once
 
 #include <cstdint>
@@ -30,7 +31,9 @@ public:
     /// Checks everything that can be known before a tensor is read. Throws Error: a missing file or shard, a
     /// file that breaks a rule of the format, a quantized checkpoint, an architecture not in `known` (where
     /// given).
-    static Checkpoint open(const std::filesystem::path& directory, std::span<const std::string> known = {});
+    static Checkpoint open(const std::filesystem::path& directory,
+                           std::span<const std::string> known = {},
+                           FileAccess access = FileAccess::map);
 
     const std::filesystem::path& directory() const { return directory_; }
     const ModelConfig& config() const { return config_; }
@@ -59,7 +62,8 @@ public:
     /// Throws Error listing what is left, but for `*.rotary_emb.inv_freq`, which old files carry and which is
     /// computed anyway, and for what the tied-embedding rule allows.
     void check_all_consumed() const;
-    /// Lets go of the pages of a tensor that has been copied elsewhere; its view reads the file again.
+    /// Lets go of the pages of a tensor that has been copied elsewhere. Its view reads the file again where
+    /// that is mapped, and is not to be used any more where it isn't; tensor() gives a new one.
     void drop(std::string_view name) const;
 
     /// The tied-embedding rule, as transformers 5 has it. Names of the tensors to use as embedding and output
@@ -93,8 +97,8 @@ private:
     const Entry& entry(std::string_view name) const;
     Entry& entry(std::string_view name);
     void* aligned(Entry& entry);
-    void open_files(const std::vector<std::string>& files);
-    void add_by_index(const std::filesystem::path& index);
+    void open_files(const std::vector<std::string>& files, FileAccess access);
+    void add_by_index(const std::filesystem::path& index, FileAccess access);
     void refuse_quantized() const;
 
     std::filesystem::path directory_;

@@ -1,4 +1,4 @@
-// One safetensors file, mapped.
+// One safetensors file, mapped or read tensor by tensor.
 //
 //   | 8 bytes: N, little-endian | N bytes: JSON header, padded with spaces | data |
 //   header: {"name": {"dtype": "BF16", "shape": [3, 4], "data_offsets": [begin, end]}, …,
@@ -50,12 +50,13 @@ std::vector<TensorInfo> parse_safetensors(std::string_view front,
 
 class SafetensorsFile {
 public:
-    explicit SafetensorsFile(const std::filesystem::path& path);
+    explicit SafetensorsFile(const std::filesystem::path& path, FileAccess access = FileAccess::map);
 
     const std::filesystem::path& path() const { return file_.path(); }
     const std::vector<TensorInfo>& tensors() const { return tensors_; }  // ascending by begin
     std::span<const std::byte> header() const;                           // with the 8 bytes of N
-    std::span<const std::byte> bytes() const { return file_.bytes(); }
+    std::uint64_t size() const { return file_.bytes().size(); }
+    /// Where the file isn't mapped, this reads the tensor, and drop() gives its memory back.
     std::span<const std::byte> data(const TensorInfo& info) const;
     void drop(const TensorInfo& info) const;
 

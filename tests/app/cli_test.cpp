@@ -90,6 +90,12 @@ INSTANTIATE_TEST_SUITE_P(
         CodeCase{"trace_folder", {"--prompt", "x", "--trace", "/nonexistent/t.json"}, 1, "--trace"}),
     [](const auto& info) { return std::string(info.param.name); });
 
+TEST(Weights, ReadInsteadOfMappedGiveTheSameAnswer) {
+    const Outcome mapped = run(ask({}), kNoInput), read = run(ask({"--no-mmap"}), kNoInput);
+    EXPECT_EQ(read.code, 0) << read.err;
+    EXPECT_EQ(read.out, mapped.out);
+}
+
 TEST(Cli, StdoutIsTheAnswerAndANewline) {
     const Outcome text = run(ask({}), kNoInput);
     ASSERT_EQ(text.code, 0) << text.err;

@@ -2,7 +2,11 @@
 // missing.
 #include "weights/checkpoint.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "../support.h"
@@ -274,6 +278,55 @@ TEST_F(CheckpointTest, FingerprintsSeeWhatTheySay) {
     EXPECT_NE(open().sha256(), cheap);
     write({floats("a", {1, 1})});
     EXPECT_NE(open().sha256(), cheap);
+}
+
+TEST_F(CheckpointTest, ReadInsteadOfMappedItIsTheSame) {
+    write({floats("a", {1, 2, 3}), floats("b", {4, 5})});
+    const Checkpoint mapped = open();
+    Checkpoint read = Checkpoint::open(folder.path(), {}, FileAccess::read);
+    EXPECT_EQ(read.sha256(), mapped.sha256());
+    EXPECT_EQ(read.sha256_full(), mapped.sha256_full());
+    for (int i = 0; i < 2; ++i) {  // dropped, it is read again
+        const Tensor b = read.tensor("b");
+        EXPECT_THAT(std::vector<float>(b.as<float>(), b.as<float>() + 2), ElementsAre(4, 5));
+        read.drop("b");
+    }
+    std::filesystem::resize_file(folder.path() / "model.safetensors",
+                                 std::filesystem::file_size(folder.path() / "model.safetensors") - 4);
+    EXPECT_THAT(test::message_of([&] { read.tensor("b"); }), HasSubstr("got shorter while it was read"));
+}
+
+long resident_kb() {
+    std::ifstream status("/proc/self/status");
+    for (std::string line; std::getline(status, line);)
+        if (line.starts_with("VmRSS:")) return std::stol(line.substr(6));
+    return 0;
+}
+
+// A gibibyte, sparse on the disk: loading takes the memory of one tensor, not of the file.
+TEST_F(CheckpointTest, ReadTensorByTensorAGibibyteTakesLittleMemory) {
+    constexpr std::uint64_t kTensor = std::uint64_t(1) << 25, kTensors = 32;
+    json header = json::object();
+    for (std::uint64_t i = 0; i < kTensors; ++i)
+        header[fmt::format("t{:02}", i)] = {
+            {"dtype", "BF16"}, {"shape", {4096, 4096}}, {"data_offsets", {i * kTensor, (i + 1) * kTensor}}};
+    std::string text = header.dump();
+    text.append((8 - text.size() % 8) % 8, ' ');
+    write({floats("a", {1})});
+    const std::string front = test::safetensors(text);
+    folder.write("model.safetensors", front);
+    std::filesystem::resize_file(folder.path() / "model.safetensors", front.size() + kTensors * kTensor);
+
+    const long before = resident_kb();
+    Checkpoint checkpoint = Checkpoint::open(folder.path(), {}, FileAccess::read);
+    long most = 0;
+    for (const std::string& name : checkpoint.names()) {
+        const Tensor tensor = checkpoint.tensor(name, {4096, 4096});
+        EXPECT_EQ(tensor.as<bf16>()[4096 * 4096 - 1].bits, 0);
+        most = std::max(most, resident_kb() - before);
+        checkpoint.drop(name);
+    }
+    EXPECT_LT(most, 3 * long(kTensor >> 10));
 }
 
 TEST_F(CheckpointTest, TheDirectoryIsCheckedBeforeAnythingIsRead) {

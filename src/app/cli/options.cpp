@@ -31,6 +31,8 @@ void EngineFlags::add_to(Flags& flags) {
                  [this](const std::string& name, const std::string& value) {
                      engine.kv_memory = parse_size(name, value);
                  });
+    flags.flag_off("--no-mmap", engine.map_weights,
+                   "read the weights instead of mapping the files: for network disks");
     flags.integer("--threads", engine.threads, 1, 4096, "CPU threads (one per core)");
     flags.integer("--prefill-chunk", engine.prefill_chunk, 1, INT_MAX,
                   "prompt tokens computed in one step, at most");
