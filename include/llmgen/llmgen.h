@@ -40,7 +40,7 @@ struct EngineOptions {
     bool prefix_cache = true;   // share the keys and values of equal prefixes between requests
     bool use_generation_config = true;  // sampling defaults of the checkpoint
     std::string chat_template;  // a template's text that replaces the checkpoint's; "" = the checkpoint's
-    bool map_weights = true;            // else read them, tensor by tensor: for network disks
+    bool map_weights = true;    // else read them, tensor by tensor: for network disks
     bool full_checkpoint_hash = false;  // hash all bytes of the weights, not just headers and sizes
     bool dummy_weights =
         false;  // `model` needs only a config.json; weights are pseudo-random (for benchmarks)
