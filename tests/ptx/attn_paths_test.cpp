@@ -118,6 +118,15 @@ TEST(AttentionPaths, EdgesOfDecode) {
                 .run();
 }
 
+// Windows of one and two tokens far into a context: one split, and nothing to combine.
+TEST(AttentionPaths, NarrowWindows) {
+    for (const int head_dim : {64, 80, 96, 128, 256})
+        for (const int window : {1, 2}) {
+            EdgeBatch(head_dim, {{161, 162}, 1, 3, window, 0}).run();
+            EdgeBatch(head_dim, {{161, 162}, 20, 1, window, 0}).run();
+        }
+}
+
 // Tiles of 64 rows on the diagonal: from position 0 and 8, so that every pair of eight rows and eight keys
 // meets it. One and two heads a key.
 TEST(AttentionPaths, EdgesOfPrefill) {

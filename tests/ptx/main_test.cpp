@@ -66,6 +66,19 @@ private:
     std::unique_ptr<Witness> witness_;
 };
 
+/// For a mutant of one entry, tests that only compare each launch with its source needn't run the others'
+/// launches, but for the kernels that go on with what another has left.
+class SkipOthers : public testing::EmptyTestEventListener {
+public:
+    void OnTestStart(const testing::TestInfo& test) override {
+        if (options().only.empty() || Witness::current() == nullptr) return;
+        bool alone = std::string_view(test.test_suite_name()).ends_with("Paths");
+        for (const char* second : {"attn_combine", "take_best", "gather"})
+            alone = alone && options().only.find(second) == std::string::npos;
+        Witness::current()->skip_others = alone;
+    }
+};
+
 /// Who launches what, and how long it is at it: the tests that a mutant of an entry must pass.
 class LaunchLog : public testing::EmptyTestEventListener {
 public:
@@ -138,5 +151,6 @@ int main(int argc, char** argv) {
     testing::AddGlobalTestEnvironment(new Environment);
     testing::UnitTest::GetInstance()->listeners().Append(new EndAtFailure);
     testing::UnitTest::GetInstance()->listeners().Append(new LaunchLog);
+    testing::UnitTest::GetInstance()->listeners().Append(new SkipOthers);
     return RUN_ALL_TESTS();
 }

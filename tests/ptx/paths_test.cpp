@@ -82,6 +82,12 @@ void run_gemvs() {
                 // 768 < in <= 1024: threads with exactly four turns of the norm's loop, unrolled by four
                 run_gemv<W, Act>(end, {n, norm && end != End::swiglu ? 17 : 18, 1000, norm});
             }
+        // Rows that end where a step of a warp ends, or in its first: the end of the last is that of memory.
+        const int step = 32 * 16 / int(sizeof(W));
+        for (const int n : {1, 2, 4, 8})
+            for (const bool norm : {false, true})
+                for (const int in : {16, step, 2 * step, 3 * step, 4 * step, 5 * step, 6 * step, 7 * step})
+                    run_gemv<W, Act>(end, {n, 2, in, norm});
         run_gemv<W, Act>(end, {3, 18, 264, true, false});
         run_gemv<W, Act>(end, {3, 18, 264, false, false});
         run_gemv<W, Act>(end, {5, 18, 16, true});
@@ -151,7 +157,7 @@ void run_qkvs() {
     for (const int n : {1, 2, 4, 8})
         for (const bool norms : {false, true}) {
             const int in = kernels::gemv_fuses_norm(n, 2312, type_of<Act>(), type_of<W>()) ? 2312 : 1032;
-            run_qkv<W, Act>({n, 2, 1, 16, 16, in, norms, true});
+            run_qkv<W, Act>({n, 3, 2, 16, 16, in, norms, true});
             run_qkv<W, Act>({n, 1, 1, 128, 96, 264, norms, true});
             run_qkv<W, Act>({n, 1, 1, 256, 64, 40, norms, false});
         }
@@ -202,9 +208,11 @@ TEST(Paths, CopiesOfLargePages) {
 // Words that all differ, so that one read twice, left out or taken from elsewhere changes the answer.
 TEST(Paths, Reads) {
     for (const int n_blocks : {1, 3})
-        // no whole turn; exactly one; one and a thread's more; two and a block's more
+        // no whole turn; exactly one; one and a thread's more; two and a block's more; one vector short of a
+        // turn
         for (const int vectors :
-             {512 * n_blocks - 1, 8 * 512 * n_blocks, 8 * 512 * n_blocks + 1, 16 * 512 * n_blocks + 512}) {
+             {512 * n_blocks - 1, 8 * 512 * n_blocks, 8 * 512 * n_blocks + 1, 16 * 512 * n_blocks + 512,
+              7 * 512 * n_blocks, 7 * 512 * n_blocks + 1, 15 * 512 * n_blocks, 15 * 512 * n_blocks + 1}) {
             std::vector<std::uint32_t> words(std::size_t(vectors) * 4);
             for (std::size_t i = 0; i < words.size(); ++i) words[i] = std::uint32_t(i * i) * 2654435761u;
             DeviceArray<std::uint32_t> from(words);
@@ -236,6 +244,39 @@ TEST(Paths, Norms) {
             run_norm<float>(hidden, delta);
             run_norm<bf16>(hidden, delta);
         }
+}
+
+// Many sums: another order of the same summands is another sum only now and then.
+template <typename T>
+void run_many_norms() {
+    const int hidden = 300, n = 64;
+    DeviceArray<float> x(Values(1).vector<float>(std::size_t(n * hidden))),
+        weight(Values(2).vector<float>(std::size_t(hidden)));
+    DeviceArray<T> out(n * hidden);
+    kernels::RmsNorm p{};
+    p.out = out.get();
+    p.out_type = type_of<T>();
+    p.out_stride = p.x_stride = p.hidden = hidden;
+    p.x = x;
+    p.weight = weight;
+    p.n_tokens = n;
+    p.eps = 1e-5f;
+    kernels::rmsnorm(p, Dependent::yes, nullptr);
+}
+TEST(Paths, ManyNorms) {
+    run_many_norms<float>();
+    run_many_norms<bf16>();
+}
+
+// All quadrants, and positions for which nvcc's cosf and sinf take their long way.
+TEST(Paths, AnglesOfFarPositions) {
+    const int half = 8, n = 512;
+    std::vector<int> positions;
+    for (int i = 0; i < n; ++i) positions.push_back(i < 256 ? i : i * i * 4);
+    DeviceArray<int> device_positions(positions);
+    DeviceArray<float> angles(n * 2 * half),
+        frequencies(std::vector<float>{1, 0.75f, 0.5f, 0.3f, 0.1f, 0.01f, 0, -1});
+    kernels::rope_angles(angles, device_positions, frequencies, 1.0f, n, half, nullptr);
 }
 
 template <typename T>
@@ -296,7 +337,19 @@ TEST(Paths, LongRowsOfLogits) {
 TEST(Paths, LongRowsOfAttention) {
     // Counts of keys and channels that leave three over a multiple of four.
     // And exactly four of each.
-    for (const auto& [head_dim, context] : {std::pair{67, 303}, {255, 303}, {4, 4}, {4, 36}}) {
+    // And counts of channels that end in each of the eight runs of 32, with every page full.
+    for (const auto& [head_dim, context] : {std::pair{67, 303},
+                                            {255, 303},
+                                            {4, 4},
+                                            {4, 36},
+                                            {4, 320},
+                                            {36, 320},
+                                            {66, 320},
+                                            {100, 320},
+                                            {132, 320},
+                                            {164, 320},
+                                            {196, 320},
+                                            {228, 320}}) {
         const int n_pages = 20;
         const std::size_t size = std::size_t(n_pages * 16 * head_dim);
         DeviceArray<float> k(Values(1).vector<float>(size)), v(Values(2).vector<float>(size));

@@ -171,6 +171,10 @@ void add_rows(Recorder& recorder) {
     });
     recorder.add("swiglu", hidden, hidden * 8, hidden * 2,
                  [&] { kernels::swiglu(out.get(), DType::bf16, hidden, x, 1, hidden, nullptr); });
+    DeviceArray<int> mix(std::vector<int>{0});
+    DeviceArray<char> large(std::vector<char>(1 << 18, 'x'));
+    recorder.add("read, 256 KiB", 1 << 16, 1 << 18, 4,
+                 [&] { kernels::read_all(mix, large, 1 << 18, 2, nullptr); });
     const int heads = 8, head_dim = 128, n = heads * head_dim;
     DeviceArray<float> qkv(Values(4).vector<float>(std::size_t(n))),
         angles(Values(5).vector<float>(std::size_t(head_dim)));

@@ -95,6 +95,7 @@ void Witness::redirect(simt::Machine& machine, simt::Launch& launch) {
     const std::string entry = entry_of(launch.kernel);
     if (!only.empty() && entry != only) {
         if (profile != nullptr) profile->skip(launch.name);
+        if (skip_others) launch.body = nullptr;
         return;
     }
     Kernel* found = kernel(entry);

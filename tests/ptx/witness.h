@@ -47,6 +47,7 @@ public:
 
     bool compare = true;
     std::string only;            // the one entry whose launches are redirected; empty: all
+    bool skip_others = false;    // with `only`: the other launches don't run at all
     Profile* profile = nullptr;  // of the launches from now on; null: not counted
 
 private:

@@ -1,0 +1,122 @@
+// Choosing a token, where nvcc unrolled a loop over the row: whatever decides the choice lies once in each
+// place that an instruction of its own treats. The witness compares with the source; a probability is a share
+// of the whole mass, so an element that is left out, counted twice or weighed wrongly shows in it even where
+// it isn't the one that is drawn.
+#include <cmath>
+#include <limits>
+
+#include "kernels.h"
+#include "simt/testing.h"
+
+namespace llmgen::simt {
+namespace {
+
+using kernels::Best;
+
+constexpr int kThreads = 512;
+
+/// Places a whole block of threads apart, then the last of the row.
+std::vector<int> places(int vocab) {
+    std::vector<int> result;
+    for (int at = 5; at < vocab; at += kThreads) result.push_back(at);
+    result.push_back(vocab - 1);
+    return result;
+}
+
+void run_argmax(const std::vector<float>& logits, int n_rows, int vocab) {
+    DeviceArray<float> rows(logits);
+    DeviceArray<Best> best(std::vector<Best>(std::size_t(n_rows), 0));
+    DeviceArray<int> ids(n_rows);
+    kernels::argmax(best, rows, vocab, n_rows, vocab, nullptr);
+    kernels::take_best(ids, best, n_rows, nullptr);
+}
+void run_logprobs(const std::vector<float>& logits, int n_rows, int vocab, int n_top) {
+    DeviceArray<float> rows(logits), chosen_logprobs(n_rows), top_logprobs(n_rows * n_top);
+    DeviceArray<int> chosen(std::vector<int>(std::size_t(n_rows), vocab / 2)), top_ids(n_rows * n_top);
+    kernels::logprobs({rows, vocab, chosen, chosen_logprobs, top_ids, top_logprobs, n_rows, vocab, n_top},
+                      nullptr);
+}
+
+// Where the largest and the next two lie: each in its turn in each place.
+TEST(ChoicePaths, TheLargestAnywhere) {
+    const int vocab = kThreads * 9 + 7;
+    const auto where = places(vocab);
+    std::vector<float> logits;
+    for (std::size_t i = 0; i < where.size(); ++i) {
+        auto row = Values(40 + i).vector<float>(std::size_t(vocab), 4);
+        for (std::size_t n = 0; n < 3; ++n) row[std::size_t(where[(i + n) % where.size()])] = 12 - float(n);
+        logits.insert(logits.end(), row.begin(), row.end());
+    }
+    run_argmax(logits, int(where.size()), vocab);
+    run_logprobs(logits, int(where.size()), vocab, 4);
+}
+
+// Zero, minus zero, the smallest and the least: all of a row the same but one; and the values beside exp's
+// end.
+TEST(ChoicePaths, LogitsAtTheEdges) {
+    const int vocab = kThreads * 9 + 7;
+    constexpr float kTiny = std::numeric_limits<float>::denorm_min(),
+                    kMost = std::numeric_limits<float>::max();
+    std::vector<float> logits;
+    int n_rows = 0;
+    for (const float rest : {0.0f, -0.0f, kTiny, -kTiny, -kMost, -1.0f, -75.0f, -75.00001f, -74.99999f}) {
+        std::vector<float> row(std::size_t(vocab), rest);
+        row[std::size_t(vocab - 700 + n_rows)] = 12.0f;
+        logits.insert(logits.end(), row.begin(), row.end());
+        ++n_rows;
+    }
+    run_argmax(logits, n_rows, vocab);
+    run_logprobs(logits, n_rows, vocab, 3);
+}
+
+struct Settings {
+    int top_k;
+    double top_p, min_p;
+};
+
+/// A row for each place: three candidates of nearly the same weight, the rest far below but not nothing.
+void run_sample(const Settings& s, bool with_bias) {
+    const int vocab = kThreads * 8 + 77;
+    const auto where = places(vocab);
+    const auto n_rows = int(where.size());
+    std::vector<float> logits;
+    std::vector<kernels::SampleRow> rows;
+    std::vector<int> ids;
+    for (int i = 0; i < vocab; i += 3) ids.push_back(i);
+    DeviceArray<int> bias_ids(ids);
+    DeviceArray<float> biases(Values(3).vector<float>(ids.size(), 0.01f));
+    for (std::size_t i = 0; i < where.size(); ++i) {
+        auto row = Values(60 + i).vector<float>(std::size_t(vocab), 1);
+        for (std::size_t n = 0; n < 3; ++n)
+            row[std::size_t(where[(i + n * 4) % where.size()])] = 9 - 0.01f * float(n);
+        logits.insert(logits.end(), row.begin(), row.end());
+        kernels::SampleRow how{};
+        how.inverse_temperature = 0.9f;
+        how.top_k = s.top_k;
+        how.top_p = s.top_p;
+        how.min_p = s.min_p;
+        how.repetition = 1;
+        how.seed = 17;
+        how.step = i;
+        how.row = int(i);
+        if (with_bias) {
+            how.bias_ids = bias_ids;
+            how.biases = biases;
+            how.n_bias = int(ids.size());
+        }
+        rows.push_back(how);
+    }
+    DeviceArray<float> device(logits);
+    DeviceArray<kernels::SampleRow> device_rows(rows);
+    DeviceArray<kernels::Sampled> out(n_rows);
+    kernels::sample(out, device, vocab, device_rows, n_rows, vocab, nullptr);
+}
+
+TEST(ChoicePaths, CandidatesAnywhere) {
+    run_sample({3, 1, 0}, false);
+    run_sample({0, 1, 0}, true);
+    run_sample({0, 0.7, 0.2}, false);
+}
+
+}  // namespace
+}  // namespace llmgen::simt
