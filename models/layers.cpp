@@ -6,6 +6,18 @@
 #include "weights/rope.h"
 
 namespace llmgen {
+namespace {
+
+/// Rows of bf16 as rows of half as many words of f32's size: enough to move them.
+Tensor as_words(Tensor rows) {
+    if (rows.dtype == DType::f32) return rows;
+    rows.dtype = DType::f32;
+    rows.shape[1] /= 2;
+    rows.stride[0] /= 2;
+    return rows;
+}
+
+}  // namespace
 
 Decoder::Decoder(Loader& load) : op_(load.ops()), config_(load.config()) {
     Loader::Embeddings embeddings = load.embeddings();
@@ -79,6 +91,7 @@ void Decoder::reserve(int max_tokens, int max_seqs, int max_logits, int max_cont
     all_.cos_sin = buffer(DType::f32, {max_tokens, 2, shape.rotary_dim / 2});
     all_.last = buffer(DType::f32, {max_logits, hidden});
     all_.last_h = buffer(act, {max_logits, hidden});
+    all_.last_attn = buffer(act, {max_logits, shape.q_width()});
     all_.logits = buffer(DType::f32, {max_logits, config_.vocab_size});
 }
 
@@ -98,6 +111,7 @@ Activations Decoder::begin(const Batch& batch) const {
             .cos_sin = all_.cos_sin.rows(n_tokens),
             .last = all_.last.rows(n_logits),
             .last_h = all_.last_h.rows(n_logits),
+            .last_attn = all_.last_attn.rows(n_logits),
             .logits = all_.logits.rows(n_logits)};
 }
 
@@ -106,25 +120,42 @@ void Decoder::embed(const Activations& a, const Batch& batch) {
     op_.rope_angles(a.cos_sin, batch.positions, inverse_frequencies_, rope_factor_);
 }
 
+bool Decoder::only_wanted(const Activations& a, const Layer& layer) const {
+    return &layer == &layers_.back() && a.logits.dim(0) != a.x.dim(0) &&
+           layer.attention.shape.q_width() % 2 == 0;
+}
+
 void Decoder::attention(const Activations& a, const Layer& layer, const Batch& batch) {
     const Attention& w = layer.attention;
     const float eps = float(config_.rms_norm_eps);
     const Tensor q = a.qkv.columns(0, w.shape.q_width());
     op_.norm_qkv_rope_store(a.qkv, {a.h, a.x, layer.attention_norm, eps}, w.qkv, w.kv, a.cos_sin, w.q_norm,
                             w.k_norm, batch, w.shape);
+    if (only_wanted(a, layer)) {
+        if (a.logits.dim(0) == 0) return;
+        op_.attention(a.attn, q, w.kv, batch, w.shape);
+        op_.gather_rows(a.last, a.x, batch.logit_rows);
+        op_.gather_rows(as_words(a.last_attn), as_words(a.attn), batch.logit_rows);
+        op_.linear_add(a.last, a.last_attn, w.output);
+        return;
+    }
     op_.attention(a.attn, q, w.kv, batch, w.shape);
     op_.linear_add(a.x, a.attn, w.output);
 }
 
 void Decoder::mlp(const Activations& a, const Layer& layer) {
-    op_.norm_linear_swiglu(a.mlp, {a.h, a.x, layer.mlp_norm, float(config_.rms_norm_eps)}, layer.mlp.gate_up);
-    op_.linear_add(a.x, a.mlp, layer.mlp.down);
+    const bool wanted = only_wanted(a, layer);
+    const Tensor x = wanted ? a.last : a.x, h = wanted ? a.last_h : a.h;
+    if (x.dim(0) == 0) return;
+    const Tensor mlp = a.mlp.rows(x.dim(0));
+    op_.norm_linear_swiglu(mlp, {h, x, layer.mlp_norm, float(config_.rms_norm_eps)}, layer.mlp.gate_up);
+    op_.linear_add(x, mlp, layer.mlp.down);
 }
 
 Tensor Decoder::logits(const Activations& a, const Batch& batch) {
     if (a.logits.dim(0) == 0) return a.logits;       // a chunk of a prompt that isn't the last
     const bool all = a.logits.dim(0) == a.x.dim(0);  // each row of x once: nothing to gather
-    if (!all) op_.gather_rows(a.last, a.x, batch.logit_rows);
+    if (!all && !only_wanted(a, layers_.back())) op_.gather_rows(a.last, a.x, batch.logit_rows);
     op_.norm_head(a.logits, batch.greedy_ids,
                   {a.last_h, all ? a.x : a.last, final_norm_, float(config_.rms_norm_eps)}, lm_head_);
     return a.logits;

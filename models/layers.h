@@ -13,6 +13,9 @@
 //     x   += Wdown mlp + b
 //   logits = Whead rmsnorm(x[rows that asked])            logits  [n_logits, vocab]             f32
 //
+// What follows the last layer's keys and values goes on with the rows whose logits are wanted: of a prompt
+// that is the last one, of a chunk that isn't the prompt's last none.
+//
 // H heads, K kv heads, D head_dim. The residual stream, q, k, v before they are stored, and the logits are
 // f32 in both compute modes: rounding them costs accuracy and saves no weight traffic, which is what decode
 // waits for.
@@ -47,15 +50,16 @@ struct Layer {
 
 /// The buffers of a step, cut to the rows that this one has.
 struct Activations {
-    Tensor x;        // [n_tokens, hidden] f32
-    Tensor h;        // [n_tokens, hidden] act
-    Tensor qkv;      // [n_tokens, qkv_width] f32
-    Tensor attn;     // [n_tokens, q_width] act
-    Tensor mlp;      // [n_tokens, intermediate] act
-    Tensor cos_sin;  // [n_tokens, 2, rotary_dim / 2] f32
-    Tensor last;     // [n_logits, hidden] f32
-    Tensor last_h;   // [n_logits, hidden] act
-    Tensor logits;   // [n_logits, vocab] f32
+    Tensor x;          // [n_tokens, hidden] f32
+    Tensor h;          // [n_tokens, hidden] act
+    Tensor qkv;        // [n_tokens, qkv_width] f32
+    Tensor attn;       // [n_tokens, q_width] act
+    Tensor mlp;        // [n_tokens, intermediate] act
+    Tensor cos_sin;    // [n_tokens, 2, rotary_dim / 2] f32
+    Tensor last;       // [n_logits, hidden] f32
+    Tensor last_h;     // [n_logits, hidden] act
+    Tensor last_attn;  // [n_logits, q_width] act
+    Tensor logits;     // [n_logits, vocab] f32
 };
 
 class Decoder : public Model {
@@ -93,6 +97,8 @@ protected:
 
 private:
     Tensor buffer(DType dtype, std::initializer_list<std::int64_t> dims);
+    /// Whether this is the last layer of a step that wants the logits of fewer rows than it has.
+    bool only_wanted(const Activations& a, const Layer& layer) const;
 
     Vector inverse_frequencies_;  // [rotary_dim / 2]
     float rope_factor_ = 1;

@@ -148,23 +148,26 @@ TEST_P(EveryBackend, SwigluHalvesTheOutputs) {
 
 TEST_P(EveryBackend, RowsAreTheSameAloneAndInABatch) {
     if (!GetParam().exact_rows) GTEST_SKIP() << "bounded, not bit-equal, on this backend";
-    const int rows = 45, in = 200;
-    for (const DType stored : {DType::f32, DType::bf16}) {
-        Random random(11);
-        const Weight w = make_weight(ops(), stored, 128, in, random.values(128 * in));
-        const auto x = random.values(rows * in);
-        const Matrix h(ops(), act(), rows, in, x), whole(ops(), DType::f32, rows, 128),
-            single(ops(), DType::f32, rows, 128);
-        const Matrix gated(ops(), act(), rows, 64), gated_single(ops(), act(), rows, 64);
-        ops().linear(whole.view(), h.view(), w);
-        ops().linear_swiglu(gated.view(), h.view(), w);
-        for (int t = 0; t < rows; ++t) {
-            ops().linear(single.view().rows(t, 1), h.view().rows(t, 1), w);
-            ops().linear_swiglu(gated_single.view().rows(t, 1), h.view().rows(t, 1), w);
-        }
-        EXPECT_TRUE(bit_equal(whole.values(), single.values()));
-        EXPECT_TRUE(bit_equal(gated.values(), gated_single.values()));
-    }
+    // Numbers of rows that threads and blocks cut in different places; 210 is rows of its own for each of
+    // three threads. One panel of outputs, and several.
+    const int in = 200;
+    for (const DType stored : {DType::f32, DType::bf16})
+        for (const int out : {40, 128})
+            for (const int rows : {13, 14, 16, 26, 28, 40, 45, 210}) {
+                Random random(11);
+                const Weight w = make_weight(ops(), stored, out, in, random.values(out * in));
+                const Matrix h(ops(), act(), rows, in, random.values(rows * in)),
+                    whole(ops(), DType::f32, rows, out), single(ops(), DType::f32, rows, out);
+                const Matrix gated(ops(), act(), rows, out / 2), gated_single(ops(), act(), rows, out / 2);
+                ops().linear(whole.view(), h.view(), w);
+                ops().linear_swiglu(gated.view(), h.view(), w);
+                for (int t = 0; t < rows; ++t) {
+                    ops().linear(single.view().rows(t, 1), h.view().rows(t, 1), w);
+                    ops().linear_swiglu(gated_single.view().rows(t, 1), h.view().rows(t, 1), w);
+                }
+                EXPECT_TRUE(bit_equal(whole.values(), single.values())) << rows << " rows to " << out;
+                EXPECT_TRUE(bit_equal(gated.values(), gated_single.values())) << rows << " rows to " << out;
+            }
 }
 
 INSTANTIATE_TEST_SUITE_P(Linear, EveryBackend, testing::ValuesIn(every_backend()), case_name);

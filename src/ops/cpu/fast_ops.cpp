@@ -43,6 +43,32 @@ public:
         check_linear_swiglu(out, h, gate_up, act());
         linear_.run(TileOutput::Kind::swiglu, out, h, gate_up);
     }
+    void norm_linear(Tensor out, const NormedRows& in, const Weight& w) override {
+        check_rmsnorm(in.h, in.x, in.weight);
+        check_linear(out, in.h, w, act());
+        linear_.run(TileOutput::Kind::store, out, in.h, w, {norm_of(in), {}});
+    }
+    void norm_linear_swiglu(Tensor out, const NormedRows& in, const Weight& gate_up) override {
+        check_rmsnorm(in.h, in.x, in.weight);
+        check_linear_swiglu(out, in.h, gate_up, act());
+        linear_.run(TileOutput::Kind::swiglu, out, in.h, gate_up, {norm_of(in), {}});
+    }
+    void norm_qkv_rope_store(Tensor qkv,
+                             const NormedRows& in,
+                             const Weight& w,
+                             const KvCache& kv,
+                             Tensor cos_sin,
+                             const Vector& q_norm,
+                             const Vector& k_norm,
+                             const Batch& batch,
+                             const AttentionShape& shape) override {
+        check_rmsnorm(in.h, in.x, in.weight);
+        check_linear(qkv, in.h, w, act());
+        check_store_kv(qkv, kv, cos_sin, q_norm, k_norm, batch, shape, act());
+        const Rope rope{qkv, kv, cos_sin, q_norm, k_norm, in.eps, batch, shape};
+        linear_.run(TileOutput::Kind::store, qkv, in.h, w,
+                    {norm_of(in), [&](std::int64_t begin, std::int64_t end) { run_rope(rope, begin, end); }});
+    }
     void rope_angles(Tensor cos_sin, Tensor positions, const Vector& inv_freq, float factor) override;
     void qk_norm_rope_store_kv(Tensor qkv,
                                const KvCache& kv,
@@ -60,6 +86,30 @@ public:
     void gather_rows(Tensor out, Tensor x, Tensor rows) override;
 
 private:
+    /// What qk_norm_rope_store_kv gets, for its rows one by one.
+    struct Rope {
+        const Tensor& qkv;
+        const KvCache& kv;
+        const Tensor& cos_sin;
+        const Vector& q_norm;
+        const Vector& k_norm;
+        float eps;
+        const Batch& batch;
+        const AttentionShape& shape;
+    };
+    void run_rope(const Rope& rope, std::int64_t begin, std::int64_t end) const;
+    void run_norm(const Tensor& out,
+                  const Tensor& x,
+                  const Vector& weight,
+                  float eps,
+                  std::int64_t begin,
+                  std::int64_t end) const;
+    RowSteps::Step norm_of(const NormedRows& in) const {
+        return [this, &in](std::int64_t begin, std::int64_t end) {
+            run_norm(in.h, in.x, in.weight, in.eps, begin, end);
+        };
+    }
+
     /// body(begin, end) over rows of `width` values.
     template <typename Body>
     void over_rows(std::int64_t n, std::int64_t width, const Body& body) const {
@@ -92,13 +142,21 @@ void FastOps::embed(Tensor x, const Weight& table, Tensor ids) {
 
 void FastOps::rmsnorm(Tensor out, Tensor x, const Vector& weight, float eps) {
     check_rmsnorm(out, x, weight);
+    over_rows(x.dim(0), weight.size,
+              [&](std::int64_t begin, std::int64_t end) { run_norm(out, x, weight, eps, begin, end); });
+}
+
+void FastOps::run_norm(const Tensor& out,
+                       const Tensor& x,
+                       const Vector& weight,
+                       float eps,
+                       std::int64_t begin,
+                       std::int64_t end) const {
     const auto* w = static_cast<const float*>(weight.buffer->data());
     const std::int64_t out_row = out.stride[0] * std::int64_t(size_of(out.dtype));
-    over_rows(x.dim(0), weight.size, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t t = begin; t < end; ++t)
-            rows_.rmsnorm(static_cast<char*>(out.data) + t * out_row, out.dtype,
-                          x.as<float>() + t * x.stride[0], w, weight.size, eps);
-    });
+    for (std::int64_t t = begin; t < end; ++t)
+        rows_.rmsnorm(static_cast<char*>(out.data) + t * out_row, out.dtype, x.as<float>() + t * x.stride[0],
+                      w, weight.size, eps);
 }
 
 void FastOps::rope_angles(Tensor cos_sin, Tensor positions, const Vector& inv_freq, float factor) {
@@ -127,30 +185,37 @@ void FastOps::qk_norm_rope_store_kv(Tensor qkv,
                                     const Batch& batch,
                                     const AttentionShape& shape) {
     check_store_kv(qkv, kv, cos_sin, q_norm, k_norm, batch, shape, act());
+    const Rope rope{qkv, kv, cos_sin, q_norm, k_norm, eps, batch, shape};
+    over_rows(qkv.dim(0), shape.qkv_width(),
+              [&](std::int64_t begin, std::int64_t end) { run_rope(rope, begin, end); });
+}
+
+void FastOps::run_rope(const Rope& rope, std::int64_t begin, std::int64_t end) const {
+    const AttentionShape& shape = rope.shape;
+    const KvCache& kv = rope.kv;
     const int head_dim = shape.head_dim, half = shape.rotary_dim / 2;
-    const auto* q_weight = q_norm ? static_cast<const float*>(q_norm.buffer->data()) : nullptr;
-    const auto* k_weight = k_norm ? static_cast<const float*>(k_norm.buffer->data()) : nullptr;
+    const auto weight_of = [](const Vector& v) {
+        return v ? static_cast<const float*>(v.buffer->data()) : nullptr;
+    };
+    const float *q_weight = weight_of(rope.q_norm), *k_weight = weight_of(rope.k_norm);
     const auto turn = [&](float* head, const float* weight, const float* angles) {
-        if (weight) rows_.rmsnorm(head, DType::f32, head, weight, head_dim, eps);
+        if (weight) rows_.rmsnorm(head, DType::f32, head, weight, head_dim, rope.eps);
         rows_.rotate(head, angles, angles + half, half);
     };
-    over_rows(qkv.dim(0), shape.qkv_width(), [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t t = begin; t < end; ++t) {
-            const float* angles = cos_sin.as<float>() + t * shape.rotary_dim;
-            const int slot = batch.slots.as<int>()[t];
-            float* q = qkv.as<float>() + t * qkv.stride[0];
-            float* k = q + shape.q_width();
-            const float* v = k + std::int64_t(shape.n_kv_heads) * head_dim;
-            for (int h = 0; h < shape.n_heads; ++h) turn(q + std::int64_t(h) * head_dim, q_weight, angles);
-            for (int h = 0; h < shape.n_kv_heads; ++h, k += head_dim, v += head_dim) {
-                turn(k, k_weight, angles);
-                const std::int64_t block =
-                    block_offset(kv.k, slot / kPageSize, h) * std::int64_t(size_of(act()));
-                rows_.store_kv(static_cast<char*>(kv.k.data) + block, static_cast<char*>(kv.v.data) + block,
-                               act(), k, v, slot % kPageSize, head_dim);
-            }
+    for (std::int64_t t = begin; t < end; ++t) {
+        const float* angles = rope.cos_sin.as<float>() + t * shape.rotary_dim;
+        const int slot = rope.batch.slots.as<int>()[t];
+        float* q = rope.qkv.as<float>() + t * rope.qkv.stride[0];
+        float* k = q + shape.q_width();
+        const float* v = k + std::int64_t(shape.n_kv_heads) * head_dim;
+        for (int h = 0; h < shape.n_heads; ++h) turn(q + std::int64_t(h) * head_dim, q_weight, angles);
+        for (int h = 0; h < shape.n_kv_heads; ++h, k += head_dim, v += head_dim) {
+            turn(k, k_weight, angles);
+            const std::int64_t block = block_offset(kv.k, slot / kPageSize, h) * std::int64_t(size_of(act()));
+            rows_.store_kv(static_cast<char*>(kv.k.data) + block, static_cast<char*>(kv.v.data) + block,
+                           act(), k, v, slot % kPageSize, head_dim);
         }
-    });
+    }
 }
 
 void FastOps::gather_rows(Tensor out, Tensor x, Tensor rows) {

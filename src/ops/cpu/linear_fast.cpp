@@ -17,6 +17,9 @@ namespace {
 // Packed rows beyond this are cut into blocks, each of which passes all panels: they must not fall out of the
 // shared cache between two panels.
 constexpr std::int64_t kBlockBytes = std::int64_t(2) << 20;
+// With as many rows a thread, each has rows of its own, in blocks that stay in its own cache beside a panel.
+constexpr std::int64_t kOwnRows = 64;
+constexpr std::int64_t kOwnBlockBytes = std::int64_t(512) << 10;
 // How far ahead a tile of more than two rows, the only one, reads its own panels: far enough for the time it
 // computes on each.
 constexpr std::int64_t kTileAhead = 12 << 10;
@@ -32,14 +35,19 @@ struct LinearRunner::Job {
     const Tensor& x;
     const PanelWeight& w;
     const LinearKernels& kernels;
-    const float* bias;
-    const char* packed;  // row r of the packed x begins at r * row_bytes
-    std::int64_t row_bytes;
-    std::int64_t n_panels;  // of outputs; for swiglu those of one half
-    std::int64_t block_rows;
-    std::int64_t n_blocks;
+    const RowSteps& steps;
+    const float* bias = nullptr;
+    char* room = nullptr;          // for the packed x; null where x itself serves
+    const char* packed = nullptr;  // row r of the packed x begins at r * row_bytes
+    std::int64_t row_bytes = 0;
+    std::int64_t n_panels = 0;    // of outputs; for swiglu those of one half
+    std::int64_t block_rows = 0;  // of a unit
+    std::int64_t most_rows =
+        kMaxTileRows + 8;  // of a tile, fewer where blocks and shares begin at its multiples
 
     std::int64_t n_rows() const { return x.dim(0); }
+    /// Rows of the tile with which `rest` rows begin: packing and multiplying have to agree.
+    int tile_rows(std::int64_t rest) const { return kernels.tile_rows(std::min(rest, most_rows)); }
     const void* panel(std::int64_t index) const {
         return static_cast<const char*>(w.memory.data) +
                index * w.panel_size() * std::int64_t(size_of(w.dtype));
@@ -50,60 +58,97 @@ LinearRunner::LinearRunner(DType act, Isa isa, int threads, bool onednn)
     : threads_(threads),
       bf16_weights_(linear_kernels(DType::bf16, act, isa)),
       f32_weights_(linear_kernels(DType::f32, act, isa)),
-      finish_(finish_tile(isa)),
+      finish_tile_(finish_tile(isa)),
+      finish_swiglu_bf16_(finish_swiglu_bf16(isa)),
       pack_(pack_rows(isa)),
       onednn_(onednn && act == DType::bf16 ? std::make_unique<OneDnn>(threads) : nullptr) {}
 
-void LinearRunner::run(TileOutput::Kind kind, const Tensor& out, const Tensor& x, const Weight& weight) {
+void LinearRunner::run(
+    TileOutput::Kind kind, const Tensor& out, const Tensor& x, const Weight& weight, const RowSteps& steps) {
+    const PanelWeight& w = panels_of(weight);
+    const std::int64_t n_rows = x.dim(0);
+    if (n_rows == 0 || w.out == 0) return;
+    if (!onednn_ || onednn_->rows_for(n_rows, w) == 0) return run_kernels(kind, out, x, weight, steps);
+
+    if (steps.before) parallel_ranges(threads_, n_rows, steps.before);
+    std::int64_t done = 0, part = 1;
+    for (; done < n_rows && part > 0; done += part)
+        part = run_onednn(kind, out.rows(done, n_rows - done), x.rows(done, n_rows - done), weight);
+    if (done < n_rows)
+        run_kernels(kind, out.rows(done, n_rows - done), x.rows(done, n_rows - done), weight, {});
+    if (steps.after) parallel_ranges(threads_, n_rows, steps.after);
+}
+
+void LinearRunner::run_kernels(
+    TileOutput::Kind kind, const Tensor& out, const Tensor& x, const Weight& weight, const RowSteps& steps) {
     const PanelWeight& w = panels_of(weight);
     const LinearKernels& kernels = w.dtype == DType::bf16 ? bf16_weights_ : f32_weights_;
     const std::int64_t n_rows = x.dim(0), outputs = kind == TileOutput::Kind::swiglu ? w.out / 2 : w.out;
-    if (n_rows == 0 || outputs == 0) return;
-    if (onednn_)
-        if (const std::int64_t done = run_onednn(kind, out, x, weight); done > 0)
-            return run(kind, out.rows(done, n_rows - done), x.rows(done, n_rows - done), weight);
-    Job job{kind, out, x, w, kernels, nullptr, nullptr, 0, 0, 0, 0};
+    Job job{kind, out, x, w, kernels, steps};
     if (weight.bias) job.bias = static_cast<const float*>(weight.bias->data());
     job.row_bytes = w.depth() * std::int64_t(size_of(kernels.x_type));
     job.n_panels = (outputs + kPanel - 1) / kPanel;
+    const bool in_place = n_rows == 1 && x.dtype == kernels.x_type && w.depth() == w.in &&
+                          reinterpret_cast<std::uintptr_t>(x.data) % 4 == 0;  // pairs are read as one
+    job.room = in_place ? nullptr : static_cast<char*>(packed_.get(std::size_t(n_rows * job.row_bytes)));
+    job.packed = in_place ? static_cast<const char*>(x.data) : job.room;
 
     const int threads = n_rows * w.out * w.in < kSerialWork ? 1 : threads_;
-    const int tile = kernels.tile_rows(n_rows);
+    if (threads > 1 && n_rows < kOwnRows * threads) return run_shared_rows(job, threads);
+    parallel_ranges(threads, n_rows,
+                    [&](std::int64_t begin, std::int64_t end) { run_own_rows(job, begin, end); });
+}
+
+/// Many rows a thread: each takes its own through everything, so that they stay in its caches from one op to
+/// the next, and nobody waits for another.
+void LinearRunner::run_own_rows(const Job& job, std::int64_t begin, std::int64_t end) const {
+    const std::int64_t n_blocks = std::max<std::int64_t>(1, (end - begin) * job.row_bytes / kOwnBlockBytes);
+    for (std::int64_t b = 0; b < n_blocks; ++b) {
+        const std::int64_t first = begin + (end - begin) * b / n_blocks;
+        const std::int64_t last = begin + (end - begin) * (b + 1) / n_blocks;
+        if (job.steps.before) job.steps.before(first, last);
+        pack(job, first, last);
+        for (std::int64_t panel = 0; panel < job.n_panels; ++panel)
+            run_panel(job, panel, int(first), int(last));
+        if (job.steps.after) job.steps.after(first, last);
+    }
+}
+
+/// Few rows: each thread takes its own outputs, so that the weights pass once.
+void LinearRunner::run_shared_rows(Job& job, int threads) const {
+    const std::int64_t n_rows = job.n_rows();
+    const int tile = job.kernels.tile_rows(n_rows);
+    job.most_rows = tile;
     const std::int64_t n_tiles = (n_rows + tile - 1) / tile;
     // Blocks of rows: small enough for the cache, and enough of them that every thread has work.
     std::int64_t block_tiles = std::max<std::int64_t>(1, kBlockBytes / (job.row_bytes * tile));
     const std::int64_t wanted = (2 * threads + job.n_panels - 1) / job.n_panels;
     block_tiles = std::min(block_tiles, std::max<std::int64_t>(1, n_tiles / wanted));
     job.block_rows = block_tiles * tile;
-    job.n_blocks = (n_rows + job.block_rows - 1) / job.block_rows;
+    const std::int64_t n_units = (n_rows + job.block_rows - 1) / job.block_rows * job.n_panels;
 
-    const bool in_place = n_rows == 1 && x.dtype == kernels.x_type && w.depth() == w.in &&
-                          reinterpret_cast<std::uintptr_t>(x.data) % 4 == 0;  // pairs are read as one
-    char* packed = in_place ? nullptr : static_cast<char*>(packed_.get(std::size_t(n_rows * job.row_bytes)));
-    job.packed = in_place ? static_cast<const char*>(x.data) : packed;
-
-    const auto pack_share = [&](std::int64_t self, std::int64_t team) {
-        for (std::int64_t t = n_tiles * self / team; t < n_tiles * (self + 1) / team; ++t)
-            for (std::int64_t row = t * tile, end = std::min(row + tile, n_rows); row < end;) {
-                const int rows = kernels.tile_rows(end - row);
-                pack_tile(job, packed, row, rows);
-                row += rows;
-            }
-    };
-    const std::int64_t n_units = job.n_blocks * job.n_panels;
-    if (threads == 1) {
-        if (!in_place) pack_share(0, 1);
-        return run_units(job, 0, n_units);
-    }
+    const RowSteps::Step &before = job.steps.before, &after = job.steps.after;
+    const bool alone = n_rows == 1;
+    if (alone && before) before(0, 1);
+    if (alone) pack(job, 0, 1);
 #pragma omp parallel num_threads(threads)
     {
         const std::int64_t team = omp_get_num_threads(), self = omp_get_thread_num();
-        if (!in_place) {
-            pack_share(self, team);
+        if (!alone) {
+            const std::int64_t begin = n_tiles * self / team * tile;
+            const std::int64_t end = std::min(n_tiles * (self + 1) / team * tile, n_rows);
+            if (before && begin < end) before(begin, end);
+            pack(job, begin, end);
 #pragma omp barrier
         }
         run_units(job, n_units * self / team, n_units * (self + 1) / team);
+        if (!alone && after) {
+#pragma omp barrier
+            const std::int64_t begin = n_rows * self / team, end = n_rows * (self + 1) / team;
+            if (begin < end) after(begin, end);
+        }
     }
+    if (alone && after) after(0, 1);
 }
 
 /// The first rows, as many as one of oneDNN's primitives takes; how many that were. What it can't do itself
@@ -160,15 +205,30 @@ void LinearRunner::finish_columns(TileOutput::Kind kind,
             tile.up_bias = up_bias;
         }
     }
-    finish_(tile, own, up);
+    finish(tile, own, up);
 }
 
-void LinearRunner::pack_tile(const Job& job, char* packed, std::int64_t row, int rows) const {
+void LinearRunner::finish(const TileOutput& tile, const float* sums, const float* up) const {
+    const bool own_way = finish_swiglu_bf16_ && tile.kind == TileOutput::Kind::swiglu &&
+                         tile.type == DType::bf16 && tile.width == kPanel;
+    (own_way ? finish_swiglu_bf16_ : finish_tile_)(tile, sums, up);
+}
+
+void LinearRunner::pack(const Job& job, std::int64_t begin, std::int64_t end) const {
+    if (!job.room) return;
+    while (begin < end) {
+        const int rows = job.tile_rows(end - begin);
+        pack_tile(job, begin, rows);
+        begin += rows;
+    }
+}
+
+void LinearRunner::pack_tile(const Job& job, std::int64_t row, int rows) const {
     const void* sources[kMaxTileRows];
     for (int r = 0; r < rows; ++r)
         sources[r] = static_cast<const char*>(job.x.data) +
                      (row + r) * job.x.stride[0] * std::int64_t(size_of(job.x.dtype));
-    char* to = packed + row * job.row_bytes;
+    char* to = job.room + row * job.row_bytes;
     pack_(to, job.kernels.x_type, sources, job.x.dtype, rows, job.w.in);
     // Weights of bf16 are padded to pairs; their packed f32 rows too.
     if (job.kernels.x_type == DType::f32 && job.w.depth() > job.w.in)
@@ -217,9 +277,9 @@ void LinearRunner::run_panel(const Job& job, std::int64_t panel, int row, int ro
     const bool direct = !swiglu && !job.bias && tile.type == DType::f32 && tile.width == kPanel;
     const auto& kernels =
         direct && job.kind == TileOutput::Kind::add ? job.kernels.tile_add : job.kernels.tile;
-    const bool only_tile = job.kernels.tile_rows(row_end - row) == row_end - row;
+    const bool only_tile = job.tile_rows(row_end - row) == row_end - row;
     for (int index = 0; row < row_end; ++index) {
-        const int rows = job.kernels.tile_rows(row_end - row);
+        const int rows = job.tile_rows(row_end - row);
         const TileKernel kernel = kernels[std::size_t(rows)];
         const void* x = job.packed + row * job.row_bytes;
         const auto multiply = [&](float* to, std::int64_t stride, std::int64_t at) {
@@ -243,7 +303,7 @@ void LinearRunner::run_panel(const Job& job, std::int64_t panel, int row, int ro
                     up[r * kPanel + i] = straddling[(shift + i) / kPanel][r * kPanel + (shift + i) % kPanel];
         }
         tile.rows = rows;
-        finish_(tile, sums, up);
+        finish(tile, sums, up);
         row += rows;
     }
 }

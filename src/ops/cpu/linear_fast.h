@@ -2,6 +2,8 @@
 // the work over threads.
 #pragma once
 
+#include <functional>
+
 #include "ops/cpu/linear_kernels.h"
 #include "ops/cpu/linear_onednn.h"
 #include "ops/cpu/pack_rows.h"
@@ -10,16 +12,31 @@
 
 namespace llmgen::cpu {
 
+/// What stands before and after a product, row by row: done by the thread that has the rows near, without a
+/// fork of its own. `before` fills rows begin to end - 1 of x, `after` goes on with those of out.
+struct RowSteps {
+    using Step = std::function<void(std::int64_t begin, std::int64_t end)>;
+    Step before, after;  // either may be empty
+};
+
 class LinearRunner {
 public:
     /// With `onednn`, bf16 products of 16 rows and more go through oneDNN where it has a fast kernel.
     LinearRunner(DType act, Isa isa, int threads, bool onednn);
 
     /// out = W x + b, x += W h + b or out = silu(g) · u, by `kind`. Contracts in ops.h.
-    void run(TileOutput::Kind kind, const Tensor& out, const Tensor& x, const Weight& w);
+    void run(TileOutput::Kind kind,
+             const Tensor& out,
+             const Tensor& x,
+             const Weight& w,
+             const RowSteps& steps = {});
 
 private:
     struct Job;
+    void run_kernels(
+        TileOutput::Kind kind, const Tensor& out, const Tensor& x, const Weight& w, const RowSteps& steps);
+    void run_own_rows(const Job& job, std::int64_t begin, std::int64_t end) const;
+    void run_shared_rows(Job& job, int threads) const;
     std::int64_t run_onednn(TileOutput::Kind kind, const Tensor& out, const Tensor& x, const Weight& w);
     void finish_columns(TileOutput::Kind kind,
                         const Tensor& out,
@@ -28,14 +45,16 @@ private:
                         std::int64_t outputs,
                         const Weight& weight,
                         const float* sums) const;
-    void pack_tile(const Job& job, char* packed, std::int64_t row, int rows) const;
+    void finish(const TileOutput& tile, const float* sums, const float* up) const;
+    void pack(const Job& job, std::int64_t begin, std::int64_t end) const;
+    void pack_tile(const Job& job, std::int64_t row, int rows) const;
     void run_units(const Job& job, std::int64_t begin, std::int64_t end) const;
     Ahead ahead_of(const Job& job, std::int64_t panel, int tile, bool only_tile) const;
     void run_panel(const Job& job, std::int64_t panel, int row, int row_end) const;
 
     int threads_;
     LinearKernels bf16_weights_, f32_weights_;
-    FinishTile finish_;
+    FinishTile finish_tile_, finish_swiglu_bf16_;
     PackRows pack_;
     std::unique_ptr<OneDnn> onednn_;
     Scratch packed_;

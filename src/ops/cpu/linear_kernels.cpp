@@ -196,5 +196,9 @@ LinearKernels linear_kernels(DType weight, DType act, Isa isa) {
 
 FinishTile finish_tile(Isa isa) { return HWY_DISPATCH_TABLE(finish)[target_index(isa)]; }
 
+FinishTile finish_swiglu_bf16(Isa isa) {
+    return isa >= Isa::avx512_bf16 ? finish_swiglu_avx512bf16() : nullptr;
+}
+
 }  // namespace llmgen::cpu
 #endif

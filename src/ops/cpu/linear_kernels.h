@@ -42,8 +42,10 @@ struct LinearKernels {
     DType x_type = DType::f32;                               // of the packed x
     std::array<TileKernel, kMaxTileRows + 1> tile = {};      // by rows; null where there is none
     std::array<TileKernel, kMaxTileRows + 1> tile_add = {};  // out += instead of out =
-    /// The largest tile of at most `rows` rows.
+    /// The tile to begin `rows` rows with: the largest, but 14 and 16 go better in eights than as 12 and a
+    /// rest too small to fill the units.
     int tile_rows(std::int64_t rows) const {
+        if ((rows == 14 || rows == 16) && tile[12]) return 8;
         int r = rows < kMaxTileRows ? int(rows) : kMaxTileRows;
         while (!tile[std::size_t(r)]) --r;
         return r;
@@ -68,5 +70,8 @@ struct TileOutput {
 /// `up` [rows][32]: the up projection's sums for swiglu, else null.
 using FinishTile = void (*)(const TileOutput& out, const float* sums, const float* up);
 FinishTile finish_tile(Isa isa);
+/// The same for a whole panel of swiglu in bf16, where the instruction set has a way of its own; else null.
+FinishTile finish_swiglu_bf16(Isa isa);
+FinishTile finish_swiglu_avx512bf16();
 
 }  // namespace llmgen::cpu
