@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <future>
 
 #include "base/error.h"
 #include "engine/cores.h"
@@ -102,7 +103,10 @@ std::unique_ptr<LoadedModel> Engine::Impl::load() {
     info_.model_path = directory.string();
     info_.architecture = config.architecture;
     if (options_.use_generation_config) info_.sampling_defaults = defaults_of(generation);
-    load_text(directory, config.vocab_size);
+    // Beside the weights, on a thread of its own: neither fills all cores all the time. A fault of it ends
+    // the loading at the next layer.
+    std::future<void> text = std::async(
+        std::launch::async, [this, &directory, vocab = config.vocab_size] { load_text(directory, vocab); });
 
     auto loaded = std::make_unique<LoadedModel>();
     Backend backend = open_backend({options_.device, options_.compute, options_.threads});
@@ -119,8 +123,12 @@ std::unique_ptr<LoadedModel> Engine::Impl::load() {
     needs.host = device.name == "cpu";
     const MemoryPlan plan = plan_memory(needs, options_);
 
-    const auto report = [this](double fraction) { progress("loading weights", fraction); };
+    const auto report = [&](double fraction) {
+        if (text.valid() && text.wait_for(std::chrono::seconds(0)) == std::future_status::ready) text.get();
+        progress("loading weights", fraction);
+    };
     loaded->model = checkpoint ? load_model(*checkpoint, ops, report) : dummy_model(config, ops, report);
+    if (text.valid()) text.get();
     if (checkpoint) {
         const auto warnings = checkpoint->warnings();
         info_.warnings.insert(info_.warnings.end(), warnings.begin(), warnings.end());

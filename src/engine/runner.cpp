@@ -27,18 +27,8 @@ Runner::Runner(Model& model, Ops& ops, const RunnerLimits& limits)
     : model_(model), ops_(ops), limits_(limits) {
     model.reserve(limits.max_tokens, limits.max_seqs, limits.max_logits, limits.max_context);
 
-    const AttentionShape shape = model.attention_shape();
-    const DType act = activation_type(ops.compute());
-    const std::int64_t pages = limits.n_pages + (ops.records_steps() ? 1 : 0);  // one for rows of padding
-    const std::size_t half =
-        std::size_t(pages * shape.n_kv_heads * kPageSize * shape.head_dim) * size_of(act);
-    kv_ = ops.allocate(half * 2 * std::size_t(model.n_layers()), "keys and values");
-    std::vector<KvCache> layers;
-    char* next = static_cast<char*>(kv_->data());
-    for (int i = 0; i < model.n_layers(); ++i, next += 2 * half)
-        layers.push_back({Tensor(next, act, {pages, shape.n_kv_heads, kPageSize, shape.head_dim}),
-                          Tensor(next + half, act, {pages, shape.n_kv_heads, kPageSize, shape.head_dim})});
-    model.set_kv(std::move(layers));
+    host_memory_ = ops.info().name == "cpu";
+    make_pages();
 
     const std::int64_t max_pages = PagePool::pages_for(limits.max_context);
     if (ops.records_steps()) decode_room_ = index_buffer(6 * section_of(limits.max_seqs));
@@ -49,8 +39,26 @@ Runner::Runner(Model& model, Ops& ops, const RunnerLimits& limits)
     room_.context_len = index_buffer(limits.max_seqs);
     room_.page_table = index_buffer(limits.max_seqs * max_pages);
     room_.logit_rows = index_buffer(limits.max_logits);
-    host_memory_ = ops.info().name == "cpu";
     if (ops.chooses_tokens()) room_.greedy_ids = index_buffer(limits.max_logits);
+}
+
+void Runner::make_pages() {
+    const AttentionShape shape = model_.attention_shape();
+    const DType act = activation_type(ops_.compute());
+    const std::int64_t pages = limits_.n_pages + (ops_.records_steps() ? 1 : 0);  // one for rows of padding
+    const std::int64_t block = std::int64_t(shape.n_kv_heads) * kPageSize * shape.head_dim;
+    const std::int64_t n_blocks = 2 * std::int64_t(model_.n_layers());
+    kv_ = ops_.allocate(std::size_t(pages * block * n_blocks) * size_of(act), "keys and values");
+    const auto view = [&](std::int64_t index) {
+        const std::int64_t first = index * block * (host_memory_ ? 1 : pages);
+        Tensor tensor(static_cast<char*>(kv_->data()) + first * std::int64_t(size_of(act)), act,
+                      {pages, shape.n_kv_heads, kPageSize, shape.head_dim});
+        if (host_memory_) tensor.stride[0] = block * n_blocks;
+        return tensor;
+    };
+    std::vector<KvCache> layers;
+    for (int i = 0; i < model_.n_layers(); ++i) layers.push_back({view(2 * i), view(2 * i + 1)});
+    model_.set_kv(std::move(layers));
 }
 
 Tensor Runner::index_buffer(std::int64_t size) {

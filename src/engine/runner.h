@@ -2,8 +2,11 @@
 // logits, or, where the device chooses tokens and nobody wants to see logits, the ids alone.
 //
 // Owns the memory that a step needs, all of it allocated once: the pages of keys and values, one buffer
-//   [layer][k | v][page][kv_head][kPageSize][head_dim]
-// and the batch's index tensors. The model and its backend are used from one thread at a time.
+//   [layer][k | v][page][kv_head][kPageSize][head_dim]      on a device
+//   [page][layer][k | v][kv_head][kPageSize][head_dim]      in the host's memory
+// and the batch's index tensors. On the host memory is taken as it is touched: with a page's layers together
+// a context fills it from one end, so that the backend can have it on huge pages and waste less than one. The
+// model and its backend are used from one thread at a time.
 #pragma once
 
 #include <memory>
@@ -45,6 +48,7 @@ public:
     const HostBatch& batch() const { return host_; }
 
 private:
+    void make_pages();
     void lay_out(const Plan& plan);
     bool only_decodes() const;
     void pad();

@@ -29,22 +29,27 @@ struct HeadShape {
     }
 };
 
-/// Pages handed out in a shuffled order, so that neighbours in a sequence are none in memory.
+/// Pages handed out in a shuffled order, so that neighbours in a sequence are none in memory. On the CPU a
+/// page's keys and values stand together, as the engine has them there; elsewhere all keys before all values.
 class PagedCache {
 public:
     PagedCache(Ops& ops, DType act, const HeadShape& shape, int n_pages, std::uint64_t seed)
         : free_(std::size_t(n_pages)) {
-        const std::int64_t elements = std::int64_t(n_pages) * shape.n_kv_heads * kPageSize * shape.head_dim;
         std::iota(free_.begin(), free_.end(), 0);
         Random random(seed);
         for (std::size_t i = free_.size(); i > 1; --i)
             std::swap(free_[i - 1], free_[std::size_t(random.below(int(i)))]);
         // NaN patterns: keys that no sequence has must not reach any sum.
-        const std::vector<char> poison(std::size_t(elements) * size_of(act), char(0xff));
+        const std::int64_t block = std::int64_t(shape.n_kv_heads) * kPageSize * shape.head_dim;
+        const bool by_page = ops.info().name == "cpu";
+        const std::vector<char> poison(std::size_t(n_pages * block) * size_of(act), char(0xff));
+        buffer_ = ops.allocate(2 * poison.size(), "test KV");
         for (int i = 0; i < 2; ++i) {
-            buffer_[i] = ops.allocate(poison.size(), "test KV");
             Tensor& t = i == 0 ? cache.k : cache.v;
-            t = Tensor(buffer_[i]->data(), act, {n_pages, shape.n_kv_heads, kPageSize, shape.head_dim});
+            const std::int64_t first = i * block * (by_page ? 1 : n_pages) * std::int64_t(size_of(act));
+            t = Tensor(static_cast<char*>(buffer_->data()) + first, act,
+                       {n_pages, shape.n_kv_heads, kPageSize, shape.head_dim});
+            if (by_page) t.stride[0] = 2 * block;
             ops.upload(t, poison.data());
         }
     }
@@ -57,7 +62,7 @@ public:
 
 private:
     std::vector<int> free_;
-    std::unique_ptr<Buffer> buffer_[2];
+    std::unique_ptr<Buffer> buffer_;
 };
 
 /// A step's batch in the backend's memory.

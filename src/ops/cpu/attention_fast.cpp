@@ -29,6 +29,9 @@ std::int64_t split_floats(int head_dim) {
     return 2 * kRowLanes + round_up(std::int64_t(kMaxQueryRows) * head_dim, 16);
 }
 
+/// And its packed queries, the same for all its blocks.
+std::int64_t split_query_floats(int head_dim) { return round_up(std::int64_t(kMaxQueryRows) * head_dim, 16); }
+
 }  // namespace
 
 struct AttentionRunner::Job {
@@ -224,6 +227,10 @@ void AttentionRunner::run_split(const Job& job, float* memory, std::int64_t stat
     const int head_dim = job.shape.head_dim;
     const std::int64_t part_floats = split_floats(head_dim);
     float* parts = memory + threads_ * state_floats;
+    float* queries = parts + n_blocks * part_floats;
+    const std::int64_t query_floats = split_query_floats(head_dim);
+    for (std::size_t t = 0; t < tasks_.size(); ++t)
+        pack_queries(job, tasks_[t], queries + std::int64_t(t) * query_floats);
     first_unit_.clear();
     units_.clear();
     for (std::size_t t = 0; t < tasks_.size();) {
@@ -244,13 +251,13 @@ void AttentionRunner::run_split(const Job& job, float* memory, std::int64_t stat
         State state(memory + omp_get_thread_num() * state_floats, head_dim);
         const auto take = [&](int unit) {
             const Unit& own = units_[std::size_t(unit)];
-            pack_queries(job, *own.task, state.q);
+            float* to = parts + unit * part_floats;
+            state.q = queries + (own.task - tasks_.data()) * query_floats;
+            state.part = to + 2 * kRowLanes;
             const Unit next = unit + 1 < n_blocks ? units_[std::size_t(unit + 1)] : Unit{};
             run_block(job, *own.task, 0, own.block, next, state);
-            float* to = parts + unit * part_floats;
             std::copy_n(state.part_max, kRowLanes, to);
             std::copy_n(state.part_sum, kRowLanes, to + kRowLanes);
-            std::copy_n(state.part, std::int64_t(own.task->n_rows) * head_dim, to + 2 * kRowLanes);
         };
         for (int unit; (unit = taken.fetch_add(chunk)) < n_blocks;)
             for (const int end = std::min(unit + chunk, n_blocks); unit < end; ++unit) take(unit);
@@ -289,7 +296,8 @@ void AttentionRunner::run(
     const int threads = work < kSerialWork ? 1 : threads_;
     const auto n_tasks = std::int64_t(tasks_.size());
     const bool split = threads > 1 && single_tiles && n_tasks < 4 * threads && n_blocks > n_tasks;
-    const std::int64_t parts = split ? n_blocks * split_floats(shape.head_dim) : 0;
+    const std::int64_t parts =
+        split ? n_blocks * split_floats(shape.head_dim) + n_tasks * split_query_floats(shape.head_dim) : 0;
     float* memory =
         static_cast<float*>(states_.get(std::size_t(threads_ * state_floats + parts) * sizeof(float)));
     if (split) return run_split(job, memory, state_floats, int(n_blocks));

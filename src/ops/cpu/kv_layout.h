@@ -28,9 +28,10 @@ inline std::int64_t value_offset(DType dtype, int row, int d, int head_dim) {
                                : std::int64_t(row / 2) * (2 * head_dim) + 2 * d + row % 2;
 }
 
-/// Where the block of (page, kv_head) begins, in elements.
+/// Where the block of (page, kv_head) begins, in elements. The block itself is contiguous; pages may lie
+/// apart.
 inline std::int64_t block_offset(const Tensor& cache, std::int64_t page, std::int64_t kv_head) {
-    return (page * cache.dim(1) + kv_head) * cache.dim(2) * cache.dim(3);
+    return page * cache.stride[0] + kv_head * cache.stride[1];
 }
 
 }  // namespace llmgen::cpu

@@ -16,17 +16,30 @@ constexpr std::size_t kHugePage = std::size_t(2) << 20;
 constexpr std::size_t kChunk = std::size_t(32) << 20;
 constexpr std::size_t kAlign = 128;
 
+// Buffers of this size are pools, which fill from the front: keys and values, rows of logits. From here on
+// the part of a huge page that stays empty is nothing.
+constexpr std::size_t kHugeBuffer = std::size_t(64) << 20;
+
+// Asking the kernel what is left takes 60 us, and a model has hundreds of vectors.
+constexpr std::size_t kCheckedBuffer = std::size_t(1) << 20;
+
 std::size_t round_up(std::size_t n, std::size_t step) { return (n + step - 1) / step * step; }
+
+void* next_border(void* p) {
+    return reinterpret_cast<void*>(round_up(reinterpret_cast<std::uintptr_t>(p), kHugePage));
+}
 
 class MappedBuffer final : public Buffer {
 public:
-    MappedBuffer(void* data, std::size_t bytes, std::size_t mapped) : mapped_(mapped) {
+    MappedBuffer(void* data, std::size_t bytes, void* base, std::size_t mapped)
+        : base_(base), mapped_(mapped) {
         data_ = data;
         bytes_ = bytes;
     }
-    ~MappedBuffer() override { munmap(data_, mapped_); }
+    ~MappedBuffer() override { munmap(base_, mapped_); }
 
 private:
+    void* base_;
     std::size_t mapped_;
 };
 
@@ -67,12 +80,16 @@ MemoryStatus memory_status() {
 }
 
 std::unique_ptr<Buffer> allocate_buffer(std::size_t bytes, const char* what) {
-    const MemoryStatus status = memory_status();
-    if (bytes > status.available) fail_memory(bytes, what, status);
-    const std::size_t mapped = round_up(std::max<std::size_t>(bytes, 1), 4096);
-    void* data = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) fail_memory(bytes, what, status);
-    return std::make_unique<MappedBuffer>(data, bytes, mapped);
+    if (bytes >= kCheckedBuffer)
+        if (const MemoryStatus status = memory_status(); bytes > status.available)
+            fail_memory(bytes, what, status);
+    const bool huge = bytes >= kHugeBuffer;
+    const std::size_t mapped = round_up(std::max<std::size_t>(bytes, 1), 4096) + (huge ? kHugePage : 0);
+    void* base = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED) fail_memory(bytes, what, memory_status());
+    void* data = huge ? next_border(base) : base;
+    if (huge) madvise(data, bytes, MADV_HUGEPAGE);
+    return std::make_unique<MappedBuffer>(data, bytes, base, mapped);
 }
 
 /// From where the last call ended to the end of the next `bytes`, and a page a thread on top so that none is
@@ -104,7 +121,7 @@ Arena::Piece Arena::allocate(std::size_t bytes, int threads) {
         void* base = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (base == MAP_FAILED) fail_memory(size, "weights", memory_status());
         chunk_ = std::shared_ptr<void>(base, [mapped](void* p) { munmap(p, mapped); });
-        next_ = reinterpret_cast<std::byte*>(round_up(reinterpret_cast<std::uintptr_t>(base), kHugePage));
+        next_ = static_cast<std::byte*>(next_border(base));
         madvise(next_, size, MADV_HUGEPAGE);  // advice: where it is refused, ordinary pages serve
         left_ = size;
         made_ = next_;

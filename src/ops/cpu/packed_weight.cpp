@@ -1,9 +1,14 @@
 #include "ops/cpu/packed_weight.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstring>
 
 #include "ops/cpu/element.h"
+#include "ops/cpu/isa.h"
+#include "ops/cpu/pack_panel.h"
+#include "ops/cpu/parallel.h"
 
 namespace llmgen::cpu {
 namespace {
@@ -63,15 +68,39 @@ void pack_values(PanelWeight& w, std::int64_t first, const PanelSource& source) 
                       at(*source.part[lane], source.row[lane], i));
 }
 
-void pack_panel(PanelWeight& w, std::span<const Tensor> parts, std::int64_t panel) {
+void pack_panel(PanelWeight& w, std::span<const Tensor> parts, std::int64_t panel, PackPanel fast) {
     const PanelSource source = rows_of_panel(parts, panel * kPanel, w.out);
     char* data = static_cast<char*>(w.memory.data) + panel * w.panel_size() * std::int64_t(size_of(w.dtype));
     if (source.n < kPanel || w.depth() > w.in)
         std::memset(data, 0, std::size_t(w.panel_size()) * size_of(w.dtype));
-    if (w.dtype == DType::bf16 && source.uniform && source.dtype == DType::bf16)
+    const bool same = w.dtype == DType::bf16 && source.uniform && source.dtype == DType::bf16;
+    if (same && fast && source.n == kPanel && w.in % kPackStep == 0) {
+        const void* rows[kPanel];
+        for (int lane = 0; lane < kPanel; ++lane) rows[lane] = row_pointer<bf16>(source, lane);
+        fast(data, rows, w.in);
+    } else if (same) {
         pack_pairs(reinterpret_cast<bf16*>(data), source, w.in);
-    else
+    } else {
         pack_values(w, panel * kPanel, source);
+    }
+}
+
+/// Has the kernel map the pages of rows begin to end - 1 in one go: half the price of a fault for each 16.
+/// Where it can't (before Linux 5.14), or the memory is no file's, nothing is lost.
+void touch_rows(std::span<const Tensor> parts, std::int64_t begin, std::int64_t end) {
+    constexpr std::uintptr_t kPage = 4096;
+    for (const Tensor& part : parts) {
+        const std::int64_t last = std::min(end, part.dim(0));
+        if (begin < last) {
+            const std::int64_t row = part.stride[0] * std::int64_t(size_of(part.dtype));
+            const auto base = reinterpret_cast<std::uintptr_t>(part.data);
+            const std::uintptr_t from = (base + std::uintptr_t(begin * row)) / kPage * kPage;
+            const std::uintptr_t to = base + std::uintptr_t(last * row);
+            madvise(reinterpret_cast<void*>(from), to - from, MADV_POPULATE_READ);
+        }
+        begin = std::max<std::int64_t>(0, begin - part.dim(0));
+        end -= part.dim(0);
+    }
 }
 
 std::shared_ptr<const Buffer> pack_bias(std::span<const Tensor> parts,
@@ -126,8 +155,11 @@ Weight pack_weight(std::span<const Tensor> parts,
     const std::size_t bytes = std::size_t(packed->n_panels() * packed->panel_size()) * size_of(packed->dtype);
     packed->memory = arena.allocate(bytes, threads);
     const std::int64_t n_panels = packed->n_panels();
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (std::int64_t panel = 0; panel < n_panels; ++panel) pack_panel(*packed, parts, panel);
+    const PackPanel fast = best_isa() >= Isa::avx512_bf16 ? pack_panel_avx512bf16() : nullptr;
+    parallel_ranges(threads, n_panels, [&](std::int64_t begin, std::int64_t end) {
+        touch_rows(parts, begin * kPanel, end * kPanel);
+        for (std::int64_t panel = begin; panel < end; ++panel) pack_panel(*packed, parts, panel, fast);
+    });
 
     Weight w;
     w.format = packed->dtype == DType::bf16 ? WeightFormat::bf16 : WeightFormat::f32;
