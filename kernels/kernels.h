@@ -174,6 +174,7 @@ struct SampleRow {
     const int* bias_ids;  // [n_bias], each id once
     const float* biases;
     int n_bias;
+    int* id;  // where the id goes beside `out`: the next step's input; or null
 };
 struct Sampled {
     int id;             // -1: the logits aren't finite

@@ -246,7 +246,9 @@ __global__ void __launch_bounds__(kChoiceThreads, 2)
     if (adjust(own, row, vocab, &best, slots))
         result = row.inverse_temperature == 0 ? Sampled{best_id(best), 1.0f}
                                               : draw(best, row, Row{own, vocab, bins, found, slots});
-    if (threadIdx.x == 0) out[blockIdx.x] = result;
+    if (threadIdx.x != 0) return;
+    out[blockIdx.x] = result;
+    if (row.id != nullptr) *row.id = result.id;
 }
 
 }  // namespace

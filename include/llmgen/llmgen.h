@@ -212,6 +212,7 @@ struct EngineStats {
     std::size_t pages_cached = 0;  // free, but kept for their prefix
     std::uint64_t preemptions = 0;
     std::uint64_t steps = 0;
+    std::uint64_t steps_ahead = 0;  // of them: on the device before the ids of the one before were read
 };
 
 class Engine {

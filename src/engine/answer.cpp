@@ -79,6 +79,16 @@ std::optional<TokenChoice> Answer::choice() {
     return sampler_.choice(sequence.tokens, sequence.n_prompt);
 }
 
+std::optional<TokenChoice> Answer::choice_ahead() {
+    const int n_new = int(result.token_ids.size()) + 1;
+    if (sampler_.params().penalizes() || (terms.max_new_tokens && n_new >= *terms.max_new_tokens) ||
+        int(sequence.tokens.size()) + 1 >= terms.context_limit)
+        return {};
+    std::optional<TokenChoice> next = choice();
+    if (next) ++next->step;
+    return next;
+}
+
 void Answer::take_choice(int id, Clock::time_point now) {
     if (!wants_token(now)) return;
     if (id < 0) return fail_of_logits("non-finite logits", now);

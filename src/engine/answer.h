@@ -53,6 +53,9 @@ struct Answer {
 
     /// How its next token is to be chosen, where that needs no logits here.
     std::optional<TokenChoice> choice();
+    /// The same of the token after the next, while the next is still unknown; nothing where it depends on
+    /// that one, or where that one will be the last in any case.
+    std::optional<TokenChoice> choice_ahead();
     /// The token that the backend chose by that; -1: the logits aren't finite.
     void take_choice(int id, Clock::time_point now);
 

@@ -1,7 +1,6 @@
 #include "engine/runner.h"
 
 #include <algorithm>
-#include <functional>
 #include <iterator>
 
 #include "base/error.h"
@@ -94,7 +93,8 @@ void Runner::lay_out(const Plan& plan) {
             const bool last = p + 1 == row.first + row.n_new;
             if ((last && row.samples()) || (sequence.all_logits && p < sequence.n_prompt))
                 host_.logit_rows.push_back(host_.n_tokens());
-            host_.token_ids.push_back(sequence.tokens[std::size_t(p)]);
+            const bool known = p < int(sequence.tokens.size());
+            host_.token_ids.push_back(known ? sequence.tokens[std::size_t(p)] : 0);
             host_.positions.push_back(p);
             host_.slots.push_back(pages[std::size_t(p / kPageSize)] * kPageSize + p % kPageSize);
         }
@@ -130,8 +130,9 @@ void Runner::pad() {
     }
 }
 
-/// Uploads a step that will be recorded: where a tensor lies depends on the number of rows alone.
-Batch Runner::upload_recorded() {
+/// Uploads a step that will be recorded: where a tensor lies depends on the number of rows alone. Its ids are
+/// read from where its choices go, so a step that follows finds them there.
+Batch Runner::upload_recorded(bool follows) {
     const std::int64_t rows = host_.n_seqs(), section = section_of(rows);
     staging_.assign(std::size_t(6 * section), 0);
     std::int64_t at = 0;
@@ -148,7 +149,9 @@ Batch Runner::upload_recorded() {
     batch.first_token = place(host_.first_token);
     batch.context_len = place(host_.context_len);
     batch.logit_rows = place(host_.logit_rows);
-    upload(decode_room_, staging_, {std::int64_t(staging_.size())});
+    const std::int64_t known = follows ? section : 0;
+    ops_.upload(Tensor(decode_room_.as<int>() + known, DType::i32, {6 * section - known}),
+                &staging_[std::size_t(known)]);
     const std::int64_t max_pages = PagePool::pages_for(limits_.max_context);
     batch.page_table = Tensor(room_.page_table.data, DType::i32, {rows, max_pages});
     ops_.upload(batch.page_table.columns(0, host_.max_pages), host_.page_table.data());
@@ -180,19 +183,30 @@ Batch Runner::upload_batch() {
 
 void Runner::run(const Plan& plan) {
     lay_out(plan);
+    recorded_ = ops_.records_steps() && only_decodes();
+    enqueue(false);
+    if (host_.n_logits() == 0) ops_.synchronize();
+}
+
+void Runner::run_next(const Plan& plan) {
+    CHECK(can_follow() && int(plan.rows.size()) == n_logits_, "{} rows after {}", plan.rows.size(),
+          n_logits_);
+    lay_out(plan);
+    enqueue(true);
+}
+
+void Runner::enqueue(bool follows) {
     n_logits_ = host_.n_logits();
     host_.context_bound = 0;
-    const bool recorded = ops_.records_steps() && only_decodes();
-    if (recorded) pad();
-    Batch batch = recorded ? upload_recorded() : upload_batch();
+    if (recorded_) pad();
+    Batch batch = recorded_ ? upload_recorded(follows) : upload_batch();
     batch.host = &host_;
-    if (chooses()) batch.greedy_ids = room_.greedy_ids.rows(host_.n_logits());
+    if (chooses()) batch.greedy_ids = recorded_ ? batch.token_ids : room_.greedy_ids.rows(host_.n_logits());
 
     device_logits_ =
-        recorded ? ops_.step(bound_context(), [&] { return model_.forward(batch); }) : model_.forward(batch);
+        recorded_ ? ops_.step(bound_context(), [&] { return model_.forward(batch); }) : model_.forward(batch);
     device_ids_ = batch.greedy_ids;
     have_.assign(std::size_t(host_.n_logits()), 0);
-    if (host_.n_logits() == 0) ops_.synchronize();
 }
 
 std::span<float> Runner::logits(int i) {
@@ -207,21 +221,19 @@ std::span<float> Runner::logits(int i) {
 }
 
 // Greedy's choice was made along with the logits; the others take another launch.
-void Runner::choose(std::span<int> ids, std::span<const TokenChoice> rows) {
-    const auto is_plain = [](const TokenChoice& c) {
-        return c.inverse_temperature == 0 && c.biases.empty() && c.penalties.empty();
-    };
-    if (std::ranges::any_of(rows, is_plain)) {
-        greedy_ids_.resize(have_.size());
-        ops_.download(greedy_ids_.data(), device_ids_);
-    }
+int Runner::begin_choice(std::span<const TokenChoice> rows) {
     rest_.clear();
-    std::ranges::copy_if(rows, std::back_inserter(rest_), std::not_fn(is_plain));
-    rest_ids_.resize(rest_.size());
-    if (!rest_.empty()) ops_.choose(rest_ids_, device_logits_, rest_);
-    std::size_t next = 0;
-    for (std::size_t i = 0; i < rows.size(); ++i)
-        ids[i] = is_plain(rows[i]) ? greedy_ids_[std::size_t(rows[i].row)] : rest_ids_[next++];
+    std::ranges::copy_if(rows, std::back_inserter(rest_), [](const TokenChoice& c) {
+        return c.inverse_temperature != 0 || !c.biases.empty() || !c.penalties.empty();
+    });
+    ops_.choose(device_ids_, device_logits_, rest_);
+    return ops_.begin_read(device_ids_);
+}
+
+std::span<const int> Runner::finish_choice(int ticket) {
+    ids_.resize(have_.size());  // a step that follows has as many rows
+    ops_.finish_read(ids_, ticket);
+    return ids_;
 }
 
 }  // namespace llmgen

@@ -1,6 +1,11 @@
 // Runs one step's rows on the device: lays the batch out, uploads it, calls the model, brings back the
 // logits, or, where the device chooses tokens and nobody wants to see logits, the ids alone.
 //
+// A decode step may follow the one before without its ids having come to the host: they are chosen into the
+// very tensor that the next step reads them from.
+//
+//   run(n) begin_choice(n) │ run_next(n + 1) begin_choice(n + 1) finish_choice(n) │ run_next(n + 2) …
+//
 // Owns the memory that a step needs, all of it allocated once: the pages of keys and values, one buffer
 //   [layer][k | v][page][kv_head][kPageSize][head_dim]      on a device
 //   [page][layer][k | v][kv_head][kPageSize][head_dim]      in the host's memory
@@ -34,6 +39,11 @@ public:
     /// Computes the rows; afterwards their sequences' keys and values are stored. Logits of each row's last
     /// token where it samples, of all its tokens where the sequence wants them all.
     void run(const Plan& plan);
+    /// Whether the next step may be of the same rows, each with the token that the last step's choice gave
+    /// it: one row a sequence, chosen on the device.
+    bool can_follow() const { return recorded_ && chooses(); }
+    /// That step: enqueued without a look at the ids. Rows as in the last run.
+    void run_next(const Plan& plan);
 
     /// Logits of the last run, [vocab] f32, in the order of its rows; may be overwritten. Brought from the
     /// device when first asked for; where it computes in the host's memory, they are read there.
@@ -42,18 +52,22 @@ public:
 
     /// Whether the device can choose tokens, so that logits need not be brought.
     bool chooses() const { return bool(room_.greedy_ids); }
-    /// The token of each of `rows` of logits, none of which logits() was asked for; -1 where they aren't
-    /// finite.
-    void choose(std::span<int> ids, std::span<const TokenChoice> rows);
+    /// Has the tokens of `rows` of the last run's logits chosen, none of which logits() was asked for, and
+    /// begins to read them. A ticket for finish_choice(), of which two may be open.
+    int begin_choice(std::span<const TokenChoice> rows);
+    /// The tokens by row of logits, valid until the next call; -1 where logits aren't finite, anything where
+    /// nobody asked.
+    std::span<const int> finish_choice(int ticket);
     const HostBatch& batch() const { return host_; }
 
 private:
     void make_pages();
     void lay_out(const Plan& plan);
+    void enqueue(bool follows);
     bool only_decodes() const;
     void pad();
     std::uint64_t bound_context();
-    Batch upload_recorded();
+    Batch upload_recorded(bool follows);
     Batch upload_batch();
     Tensor upload(const Tensor& room,
                   const std::vector<int>& values,
@@ -65,16 +79,17 @@ private:
     Ops& ops_;
     RunnerLimits limits_;
     HostBatch host_;
-    int n_logits_ = 0;    // of the last run, without padding
-    Batch room_;          // index tensors of the largest size
-    Tensor decode_room_;  // those of a recorded step but the page table, one after the other
+    int n_logits_ = 0;       // of the last run, without padding
+    Batch room_;             // index tensors of the largest size
+    bool recorded_ = false;  // the last run: a step of few shapes
+    Tensor decode_room_;     // the tensors of such a step but the page table, one after the other: ids first
     std::vector<int> staging_;
     std::unique_ptr<Buffer> kv_;
     std::vector<std::unique_ptr<Buffer>> buffers_;
     Tensor device_logits_, device_ids_;  // of the last run
     std::vector<float> logits_;          // [max_logits, vocab]
     std::vector<char> have_;             // the rows of it that were brought
-    std::vector<int> greedy_ids_, rest_ids_;
+    std::vector<int> ids_;
     std::vector<TokenChoice> rest_;
 };
 

@@ -12,6 +12,7 @@ void Scheduler::add(Sequence& sequence) {
     CHECK(PagePool::pages_for(int(sequence.tokens.size())) <= pool_.total(), "{} tokens, {} pages in all",
           sequence.tokens.size(), pool_.total());
     CHECK(waiting_.insert(&sequence).second, "two sequences of arrival {}", sequence.arrival);
+    changed_ = true;
 }
 
 void Scheduler::remove(Sequence& sequence) {
@@ -21,17 +22,34 @@ void Scheduler::remove(Sequence& sequence) {
         running_.erase(at);
     }
     pool_.release(sequence.pages);
+    changed_ = true;
     std::erase_if(plan_.rows, [&](const PlanRow& row) { return row.sequence == &sequence; });
 }
 
 const Plan& Scheduler::next() {
     plan_.rows.clear();
     plan_.n_preempted = 0;
+    changed_ = false;
     decode();
     budget_ = prompt_budget();
     all_logits_budget_ = limits_.all_logits_rows;
     prefill();
     while (budget_ > 0 && admit()) {
+    }
+    return plan_;
+}
+
+const Plan& Scheduler::next_ahead(std::span<const PlanRow> last) {
+    plan_.rows.clear();
+    plan_.n_preempted = 0;
+    if (changed_ || last.size() != running_.size()) return plan_;
+    for (const PlanRow& row : last) {
+        Sequence& sequence = *row.sequence;
+        if (sequence.n_pending() != 0 || !pool_.reserve(sequence.pages, int(sequence.tokens.size()) + 1)) {
+            plan_.rows.clear();
+            return plan_;
+        }
+        plan_.rows.push_back({&sequence, sequence.n_computed, 1});
     }
     return plan_;
 }
@@ -55,6 +73,7 @@ void Scheduler::preempt_worst() {
     pool_.release(worst.pages);
     worst.n_computed = 0;
     waiting_.insert(&worst);
+    changed_ = true;
     ++plan_.n_preempted;
 }
 

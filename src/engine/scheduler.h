@@ -57,8 +57,8 @@ struct PlanRow {
     Sequence* sequence = nullptr;
     int first = 0;
     int n_new = 0;
-    /// Computes the last token there is: its logits choose the next.
-    bool samples() const { return first + n_new == int(sequence->tokens.size()); }
+    /// Computes the last token there is, or one that is still to come: its logits choose the next.
+    bool samples() const { return first + n_new >= int(sequence->tokens.size()); }
 };
 
 struct Plan {
@@ -72,7 +72,7 @@ public:
 
     /// Room for its tokens and one more must exist in an empty pool.
     void add(Sequence& sequence);
-    /// Finished or cancelled: its pages are free at once. Between commit() and next() only.
+    /// Finished or cancelled: its pages are free at once. Not between next() and commit().
     void remove(Sequence& sequence);
 
     /// Prompt tokens of a step in which others decode; the caller may choose anew before each step.
@@ -80,7 +80,12 @@ public:
 
     /// The next step's rows; empty where nothing is to be done. Valid until the next call.
     const Plan& next();
-    /// The rows of the plan have been computed.
+    /// The step after the committed one of the rows `last`, whose tokens have been chosen but are not known
+    /// yet: one token each, in the same order. Empty where more would change than that, or where pages are
+    /// short. Of those that turn out to have ended, remove() takes the row out again. commit() once the
+    /// tokens are known.
+    const Plan& next_ahead(std::span<const PlanRow> last);
+    /// The rows of the plan have been computed, or will have been before anything else is.
     void commit();
 
     int n_waiting() const { return int(waiting_.size()); }
@@ -105,6 +110,7 @@ private:
     std::set<Sequence*, Better> waiting_;
     std::vector<Sequence*> running_;  // best first
     Plan plan_;
+    bool changed_ = false;       // who is there, since the last plan: somebody may be admitted
     int budget_ = 0;             // prompt tokens left in this step
     int all_logits_budget_ = 0;  // of those that want the logits of each
 };

@@ -15,14 +15,13 @@ Answer& answer_of(const PlanRow& row) { return *static_cast<Answer*>(row.sequenc
 void Worker::serve() {
     while (receive()) {
         try {
-            step();
+            if (fault_.empty()) step();
         } catch (const std::exception& fault) {  // of the device: nothing that follows could be trusted
-            {
-                const std::lock_guard lock(mailbox_.mutex);
-                mailbox_.fault = fault.what();
-            }
-            end_all(FinishReason::error, fault.what());
+            fault_ = fault.what();
+            const std::lock_guard lock(mailbox_.mutex);
+            mailbox_.fault = fault_;
         }
+        if (!fault_.empty()) end_all(FinishReason::error, fault_);  // those too that came just before it
     }
     end_all(FinishReason::cancelled, "");
 }
@@ -42,7 +41,7 @@ bool Worker::receive() {
         }
     }
     for (auto& answer : arrivals) {
-        scheduler_.add(answer->sequence);
+        if (fault_.empty()) scheduler_.add(answer->sequence);
         answers_.push_back(std::move(answer));
     }
     return true;
@@ -56,31 +55,46 @@ void Worker::drop_cancelled() {
 
 void Worker::step() {
     if (look_for_cancelled_) drop_cancelled();
-    scheduler_.set_mixed_chunk(pace_.chunk());
-    const Plan& plan = scheduler_.next();
-    if (!plan.rows.empty()) {
-        const Clock::time_point begin = Clock::now();
-        for (const PlanRow& row : plan.rows) answer_of(row).begin_step(row.n_new, begin);
-        runner_.run(plan);
-        rows_ = plan.rows;
-        scheduler_.commit();
-        take_logits(rows_);
+    const Clock::time_point begin = Clock::now();
+    const int n_preempted = ahead_ != nullptr && !rows_.empty() ? 0 : begin_step(begin);
+    ahead_ = run_ahead();
+    if (!rows_.empty()) {
+        take_logits();
+        take_choices();
         measure(rows_, begin);
     }
     {
         const std::lock_guard lock(mailbox_.mutex);
-        mailbox_.stats.preemptions += std::uint64_t(plan.n_preempted);
+        mailbox_.stats.preemptions += std::uint64_t(n_preempted);
         mailbox_.stats.steps += rows_.empty() ? 0 : 1;
+        mailbox_.stats.steps_ahead += ahead_ != nullptr ? 1 : 0;
     }
+    std::swap(choosing_, choosing_ahead_);
     settle();
+    if (ahead_ == nullptr) return;
+    rows_ = ahead_->rows;  // of those that go on
+    scheduler_.commit();
 }
 
-void Worker::take_logits(const std::vector<PlanRow>& rows) {
+int Worker::begin_step(Clock::time_point now) {
+    scheduler_.set_mixed_chunk(pace_.chunk());
+    const Plan& plan = scheduler_.next();
+    rows_ = plan.rows;
+    if (rows_.empty()) return plan.n_preempted;
+    for (const PlanRow& row : rows_) answer_of(row).begin_step(row.n_new, now);
+    runner_.run(plan);
+    scheduler_.commit();
+    begin_choices();
+    return plan.n_preempted;
+}
+
+/// Sorts out who chooses: the device, or take_logits().
+void Worker::begin_choices() {
     int next = 0;  // row of logits
     sampling_.clear();
-    choosing_.clear();
+    choosing_.answers.clear();
     choices_.clear();
-    for (const PlanRow& row : rows) {
+    for (const PlanRow& row : rows_) {
         Answer& answer = answer_of(row);
         const bool samples = row.samples();
         if (answer.sequence.all_logits)
@@ -91,19 +105,44 @@ void Worker::take_logits(const std::vector<PlanRow>& rows) {
             }
         if (!samples) continue;
         if (std::optional<TokenChoice> choice = runner_.chooses() ? answer.choice() : std::nullopt) {
-            choice->row = next++;
-            choosing_.push_back(&answer);
+            choice->row = next;
+            choosing_.answers.emplace_back(&answer, next++);
             choices_.push_back(*choice);
         } else {
             sampling_.push_back({&answer, runner_.logits(next++)});
         }
     }
-    if (!choices_.empty()) {
-        chosen_.resize(choices_.size());
-        runner_.choose(chosen_, choices_);
-        for (std::size_t i = 0; i < choosing_.size(); ++i)
-            choosing_[i]->take_choice(chosen_[i], Clock::now());
+    if (!choices_.empty()) choosing_.ticket = runner_.begin_choice(choices_);
+}
+
+/// Enqueues the step after the one whose ids are still to be read, where nothing but those ids is missing.
+const Plan* Worker::run_ahead() {
+    if (!runner_.can_follow() || choosing_.answers.empty() || choosing_.answers.size() != rows_.size())
+        return nullptr;
+    choices_.clear();
+    for (const auto& [answer, row] : choosing_.answers) {
+        std::optional<TokenChoice> choice =
+            answer && !answer->cancelled() ? answer->choice_ahead() : std::nullopt;
+        if (!choice) return nullptr;
+        choice->row = row;
+        choices_.push_back(*choice);
     }
+    const Plan& plan = scheduler_.next_ahead(rows_);
+    if (plan.rows.empty()) return nullptr;
+    runner_.run_next(plan);
+    choosing_ahead_.answers = choosing_.answers;
+    choosing_ahead_.ticket = runner_.begin_choice(choices_);
+    return &plan;
+}
+
+void Worker::take_choices() {
+    if (choosing_.answers.empty()) return;
+    const std::span<const int> ids = runner_.finish_choice(choosing_.ticket);
+    for (const auto& [answer, row] : choosing_.answers)
+        if (answer) answer->take_choice(ids[std::size_t(row)], Clock::now());
+}
+
+void Worker::take_logits() {
     // Each answer touches only what is its own, so the threads that computed the step share the choosing too:
     // a nucleus over 128k logits takes 1.5 ms, and there may be 64 of them.
     const int n = int(sampling_.size());
@@ -135,6 +174,9 @@ void Worker::settle() {
     for (auto& answer : answers_)
         if (answer->ended()) {
             scheduler_.remove(answer->sequence);
+            for (auto& [choosing, row] : choosing_.answers)
+                if (choosing == answer.get()) choosing = nullptr;
+            std::erase_if(rows_, [&](const PlanRow& row) { return row.sequence == &answer->sequence; });
             ended.push_back(std::move(answer));
         }
     std::erase(answers_, nullptr);

@@ -256,7 +256,7 @@ public:
     // --- choosing tokens, where the backend does
     // ------------------------------------------------------------------------------------------------
 
-    /// Whether the two below exist. Where they don't, logits are downloaded and the engine chooses.
+    /// Whether those below exist. Where they don't, logits are downloaded and the engine chooses.
     virtual bool chooses_tokens() const { return false; }
     /// linear(logits, rmsnorm(x), head), and ids[t] = the largest of row t, the lowest id on ties, -1 where a
     /// logit is NaN or the largest isn't finite.   ids [n] i32
@@ -264,10 +264,21 @@ public:
         CHECK(!ids, "this backend does not choose tokens");
         norm_linear(logits, in, head);
     }
-    /// The token of each of `rows`, -1 where logits aren't finite; waits for it. Overwrites those logits.
-    ///   ids [rows]; logits [n, vocab] f32
-    virtual void choose(std::span<int> ids, Tensor logits, std::span<const TokenChoice> rows) {
+    /// ids[c.row] = the token of that row for each c of `rows`, -1 where its logits aren't finite; other ids
+    /// stay. Overwrites those logits.   ids [n] i32; logits [n, vocab] f32
+    virtual void choose(Tensor ids, Tensor logits, std::span<const TokenChoice> rows) {
         (void)ids, (void)logits, (void)rows;
+        fail("this backend does not choose tokens");
+    }
+    /// Begins to bring ids to the host as what was enqueued so far leaves them, and doesn't wait. The ticket
+    /// is for finish_read(); the read before the last one is forgotten.   ids [n] i32, contiguous
+    virtual int begin_read(Tensor ids) {
+        (void)ids;
+        fail("this backend does not choose tokens");
+    }
+    /// The ids of that read; waits for it, and for nothing that was enqueued after it.
+    virtual void finish_read(std::span<int> ids, int ticket) {
+        (void)ids, (void)ticket;
         fail("this backend does not choose tokens");
     }
 };

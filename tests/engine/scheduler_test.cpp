@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <utility>
 
 namespace llmgen {
 namespace {
@@ -61,30 +62,57 @@ struct World {
         n_cached += std::max(s.n_cached, 0);
         done[s.arrival] = std::vector(s.tokens.begin() + s.n_prompt, s.tokens.end());
         wanted.erase(&s);
+        std::erase_if(under_way, [&](const PlanRow& row) { return row.sequence == &s; });
         std::erase_if(sequences, [&](const auto& p) { return p.get() == &s; });
     }
     /// One step. False where there was nothing to do.
     bool step() {
-        const Plan& plan = scheduler.next();
-        preempted += plan.n_preempted;
-        check_limits(plan);
+        if (under_way.empty()) {
+            const Plan& plan = scheduler.next();
+            preempted += plan.n_preempted;
+            compute(plan);
+            under_way = plan.rows;
+            scheduler.commit();
+        }
         ++n_steps;
+        const std::vector<PlanRow> rows = std::exchange(under_way, {});
+        std::vector<int> chosen;
+        for (const PlanRow& row : rows) {
+            const int last = row.first + row.n_new - 1;
+            const int page = row.sequence->pages.pages[std::size_t(last / kPage)];
+            chosen.push_back(int(slots[std::size_t(page * kPage + last % kPage)] % kVocab));
+        }
+        const Plan* next = ahead ? compute_ahead(rows, chosen) : nullptr;
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            Sequence& s = *rows[i].sequence;
+            if (rows[i].first + rows[i].n_new != int(s.tokens.size())) continue;
+            s.tokens.push_back(chosen[i]);
+            if (int(s.tokens.size()) == s.n_prompt + wanted[&s]) drop(s);
+        }
+        if (next != nullptr && !next->rows.empty()) {
+            under_way = next->rows;
+            scheduler.commit();
+        }
+        check_integrity();
+        return !rows.empty();
+    }
+    /// The step after `rows`, computed while only the "device" knows what they chose, as the engine does it.
+    const Plan* compute_ahead(const std::vector<PlanRow>& rows, const std::vector<int>& chosen) {
+        const Plan& plan = scheduler.next_ahead(rows);
+        if (plan.rows.empty()) return nullptr;
+        EXPECT_EQ(plan.rows.size(), rows.size());
+        for (std::size_t i = 0; i < rows.size(); ++i) rows[i].sequence->tokens.push_back(chosen[i]);
+        compute(plan);
+        for (const PlanRow& row : rows) row.sequence->tokens.pop_back();
+        ++n_ahead;
+        return &plan;
+    }
+    void compute(const Plan& plan) {
+        check_limits(plan);
         for (const PlanRow& row : plan.rows) {
             compute(row);
             n_computed += row.n_new;
         }
-        const std::vector<PlanRow> rows = plan.rows;
-        scheduler.commit();
-        for (const PlanRow& row : rows) {
-            Sequence& s = *row.sequence;
-            if (row.first + row.n_new != int(s.tokens.size())) continue;
-            const int last = int(s.tokens.size()) - 1;
-            const int page = s.pages.pages[std::size_t(last / kPage)];
-            s.tokens.push_back(int(slots[std::size_t(page * kPage + last % kPage)] % kVocab));
-            if (int(s.tokens.size()) == s.n_prompt + wanted[&s]) drop(s);
-        }
-        check_integrity();
-        return !rows.empty();
     }
     void compute(const PlanRow& row) {
         const Sequence& s = *row.sequence;
@@ -130,7 +158,9 @@ struct World {
     std::map<Sequence*, int> wanted;
     std::map<std::int64_t, std::vector<int>> done;
     std::int64_t arrivals = 0;
-    int preempted = 0, n_cached = 0, n_computed = 0, n_steps = 0;
+    std::vector<PlanRow> under_way;  // computed, and committed
+    bool ahead = false;
+    int n_ahead = 0, preempted = 0, n_cached = 0, n_computed = 0, n_steps = 0;
 };
 
 std::vector<int> prompt_of(std::mt19937& random, int n) {
@@ -227,6 +257,39 @@ TEST(Scheduler, PreemptsTheLatestAndLosesNothing) {
     EXPECT_EQ(world.done, want);
 }
 
+// Steps whose input tokens the scheduler doesn't know yet: only where the next plan would have the same rows.
+TEST(Scheduler, GoesAheadOnlyWhereNothingButTokensChanges) {
+    World world(5, true, {.max_sequences = 2, .prefill_chunk = 64, .mixed_chunk = 64});
+    std::mt19937 random(9);
+    Sequence& first = world.add(prompt_of(random, 14), 60);
+    EXPECT_TRUE(world.scheduler.next_ahead({}).rows.empty()) << "somebody waits";
+    ASSERT_TRUE(world.step());
+    const std::vector<PlanRow> last = {{&first, 0, 14}};
+    EXPECT_TRUE(world.scheduler.next_ahead(last).rows.empty()) << "its token is known";
+    world.ahead = true;
+    ASSERT_TRUE(world.step());
+    EXPECT_EQ(world.n_ahead, 1);
+    ASSERT_EQ(world.under_way.size(), 1u);
+    EXPECT_EQ(world.under_way[0].first, 15);
+    EXPECT_EQ(first.pages.n_published, 1) << "the page that the step ahead fills, once its token is known";
+    Sequence& second = world.add(prompt_of(random, 20), 3);
+    ASSERT_TRUE(world.step());
+    EXPECT_EQ(world.n_ahead, 1) << "one has come";
+    while (world.sequences.size() == 2) ASSERT_TRUE(world.step());
+    (void)second;
+    EXPECT_GT(world.n_ahead, 1);
+    world.add(prompt_of(random, 60), 4);  // needs more pages than there are while the first one grows
+    ASSERT_TRUE(world.step());
+    ASSERT_TRUE(world.step());
+    const int before = world.n_ahead;
+    ASSERT_TRUE(world.step());
+    EXPECT_GT(world.n_ahead, before) << "who waits can't come in";
+    world.drop(first);
+    while (world.step()) {
+    }
+    EXPECT_EQ(world.pool.in_use(), 0);
+}
+
 TEST(Scheduler, EqualPromptsInOneBatchAreNotReadBeforeTheyAreComputed) {
     World world(64, true, {.max_sequences = 8, .prefill_chunk = 256, .mixed_chunk = 256});
     std::mt19937 random(6);
@@ -259,6 +322,7 @@ struct History {
     int chunk;
     int n_pages;
     int cancel_percent;
+    bool ahead = false;
 };
 
 class RandomHistory : public testing::TestWithParam<History> {};
@@ -272,6 +336,7 @@ TEST_P(RandomHistory, GivesEachRequestWhatItGetsAlone) {
                  .prefill_chunk = h.chunk,
                  .mixed_chunk = std::max(1, h.chunk / 2),
                  .all_logits_rows = 4});
+    world.ahead = h.ahead;
     std::vector<std::vector<int>> prefixes;
     for (int i = 0; i < 4; ++i) prefixes.push_back(prompt_of(random, 10 + below(50)));
     std::map<std::int64_t, std::vector<int>> want;
@@ -313,22 +378,26 @@ TEST_P(RandomHistory, GivesEachRequestWhatItGetsAlone) {
                 world.n_cached, world.n_computed, world.n_steps);
     EXPECT_TRUE(world.preempted > 0 || h.n_pages > 10 || h.chunk == 1);
     EXPECT_EQ(world.n_cached > 0, h.cache);
+    EXPECT_EQ(world.n_ahead > 0, h.ahead);
 }
 
 std::vector<History> histories() {
     std::vector<History> all;
     unsigned seed = 1;
-    for (const bool cache : {false, true})
-        for (const int chunk : {1, 16, 64})
-            for (const int n_pages : {9, 14, 200})  // the longest request needs 8
-                for (const int cancel : {0, 10}) all.push_back({seed++, cache, chunk, n_pages, cancel});
+    for (const bool ahead : {false, true})
+        for (const bool cache : {false, true})
+            for (const int chunk : {1, 16, 64})
+                for (const int n_pages : {9, 14, 200})  // the longest request needs 8
+                    for (const int cancel : {0, 10})
+                        if (!ahead || chunk == 16)
+                            all.push_back({seed++, cache, chunk, n_pages, cancel, ahead});
     return all;
 }
 INSTANTIATE_TEST_SUITE_P(All, RandomHistory, testing::ValuesIn(histories()), [](const auto& info) {
     const History& h = info.param;
     return "seed" + std::to_string(h.seed) + (h.cache ? "_cache" : "_plain") + "_chunk" +
            std::to_string(h.chunk) + "_pages" + std::to_string(h.n_pages) + "_cancel" +
-           std::to_string(h.cancel_percent);
+           std::to_string(h.cancel_percent) + (h.ahead ? "_ahead" : "");
 });
 
 }  // namespace

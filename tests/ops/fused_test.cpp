@@ -1,5 +1,7 @@
 // Steps in one against the single steps they stand for: the same bits on every backend, whatever the number
 // of rows; and choosing tokens, where the backend does.
+#include <gmock/gmock.h>
+
 #include "backends.h"
 
 namespace llmgen::test {
@@ -124,7 +126,9 @@ TEST_P(Fused, HeadWithGreedyChoice) {
 
 TEST_P(Fused, ChoosesRowsInAnyOrder) {
     if (!ops().chooses_tokens()) {
-        EXPECT_THROW(ops().choose({}, Tensor(), {}), Error);
+        EXPECT_THROW(ops().choose({}, {}, {}), Error);
+        EXPECT_THROW(ops().begin_read({}), Error);
+        EXPECT_THROW(ops().finish_read({}, 0), Error);
         return;
     }
     const int vocab = 50;
@@ -145,14 +149,18 @@ TEST_P(Fused, ChoosesRowsInAnyOrder) {
     rows[3].row = 0;
     rows[3].inverse_temperature = 1;
     rows[3].top_k = 1;
-    std::vector<int> ids(4, -7);
-    ops().choose(ids, logits.view(), rows);
-    EXPECT_NE(ids[0], 9);
-    EXPECT_GE(ids[0], 0);
-    EXPECT_EQ(ids[1], 3);
-    EXPECT_EQ(ids[2], -1);
-    EXPECT_EQ(ids[3], 7);
-    ops().choose({}, logits.view(), {});  // nobody asks
+    const Integers ids(ops(), std::vector<int>(4, -7));
+    ops().choose(ids.view(), logits.view(), std::span(rows).first(2));  // the others keep what they have
+    const int first = ops().begin_read(ids.view());
+    ops().choose(ids.view(), logits.view(), std::span(rows).last(2));
+    ops().choose(ids.view(), logits.view(), {});  // nobody asks
+    const int second = ops().begin_read(ids.view());
+    std::vector<int> got(4);
+    ops().finish_read(got, first);
+    EXPECT_THAT(got, testing::ElementsAre(-7, 3, -7, testing::AllOf(testing::Ge(0), testing::Ne(9))));
+    const int third = got[3];
+    ops().finish_read(got, second);
+    EXPECT_THAT(got, testing::ElementsAre(7, 3, -1, third));
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, Fused, testing::ValuesIn(every_backend()), case_name);

@@ -91,6 +91,44 @@ private:
     std::size_t used_ = 0;
 };
 
+/// Small copies from the device that nobody waits for at once: into two pinned buffers in turn.
+class LateReads {
+public:
+    LateReads(int ordinal, cudaStream_t stream) : ordinal_(ordinal), stream_(stream) {}
+
+    int begin(const void* device, std::size_t bytes) {
+        next_ = 1 - next_;
+        Slot& slot = slots_[next_];
+        if (slot.bytes < bytes) {
+            if (slot.memory) cuda_check(cudaStreamSynchronize(stream_), ordinal_, "reading ids");
+            slot.bytes = std::max<std::size_t>(bytes, 4096);
+            slot.memory = std::make_unique<Pinned>(ordinal_, slot.bytes);
+            if (!slot.copied) slot.copied = std::make_unique<DeviceEvent>(ordinal_);
+        }
+        cuda_check(cudaMemcpyAsync(slot.memory->data(), device, bytes, cudaMemcpyDeviceToHost, stream_),
+                   ordinal_, "reading ids");
+        cuda_check(cudaEventRecord(slot.copied->get(), stream_), ordinal_, "reading ids");
+        return next_;
+    }
+    void finish(void* host, std::size_t bytes, int ticket) {
+        const Slot& slot = slots_[ticket];
+        CHECK(slot.memory && bytes <= slot.bytes, "{} bytes were not asked for", bytes);
+        cuda_check(cudaEventSynchronize(slot.copied->get()), ordinal_, "waiting for the GPU");
+        std::memcpy(host, slot.memory->data(), bytes);
+    }
+
+private:
+    struct Slot {
+        std::unique_ptr<Pinned> memory;
+        std::unique_ptr<DeviceEvent> copied;
+        std::size_t bytes = 0;
+    };
+    int ordinal_;
+    cudaStream_t stream_;
+    Slot slots_[2];
+    int next_ = 0;
+};
+
 /// The ring's copies, in turn on two streams.
 class RingCopies : public SlotCopies {
 public:
@@ -149,6 +187,7 @@ public:
         : ordinal_(ordinal),
           stream_(ordinal),
           staging_(ordinal, stream_.get()),
+          reads_(ordinal, stream_.get()),
           workspace_(ordinal, kWorkspace, "cuBLASLt's workspace"),
           gemm_(lt_api(), workspace_.data(), kWorkspace),
           graphs_(ordinal, stream_.get()),
@@ -160,6 +199,10 @@ public:
     void release(void* memory) override { cudaFree(memory); }
     void copy_in(Rows device, Rows host, std::size_t width, std::size_t height) override;
     void copy_out(Rows host, Rows device, std::size_t width, std::size_t height) override;
+    int begin_read(const void* device, std::size_t bytes) override { return reads_.begin(device, bytes); }
+    void finish_read(void* host, std::size_t bytes, int ticket) override {
+        reads_.finish(host, bytes, ticket);
+    }
     void write(void* device, std::size_t bytes, std::size_t granule, const Fill& fill) override;
     void finish_writes() override {
         ring_.reset();
@@ -183,6 +226,7 @@ private:
     int ordinal_;
     DeviceStream stream_;
     Staging staging_;
+    LateReads reads_;
     DeviceMemory workspace_;
     DeviceGemm gemm_;
     StepGraphs graphs_;

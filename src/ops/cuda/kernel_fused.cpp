@@ -86,9 +86,11 @@ void KernelOps::norm_head(Tensor logits, Tensor ids, const NormedRows& in, const
 
 /// What a choice needs on the device, in one piece of memory and so one copy:
 ///   rows [n] SampleRow | chosen [n] Sampled | ids and values of biases and penalties, 4 bytes each
-void KernelOps::choose(std::span<int> ids, Tensor logits, std::span<const TokenChoice> rows) {
+void KernelOps::choose(Tensor ids, Tensor logits, std::span<const TokenChoice> rows) {
     using kernels::Sampled, kernels::SampleRow;
-    CHECK(ids.size() == rows.size());
+    if (rows.empty()) return;
+    expect_shape(ids, "ids", {logits.dim(0)});
+    expect_dtype(ids, "ids", DType::i32);
     expect_dtype(logits, "logits", DType::f32);
     std::size_t lists = rows.size() * (sizeof(SampleRow) + sizeof(Sampled)), bytes = lists;
     for (const TokenChoice& c : rows) bytes += 8 * (c.biases.size() + c.penalties.size());
@@ -111,6 +113,7 @@ void KernelOps::choose(std::span<int> ids, Tensor logits, std::span<const TokenC
     for (const TokenChoice& c : rows) {
         CHECK(c.row >= 0 && c.row < logits.dim(0), "row {} of {}", c.row, logits.dim(0));
         SampleRow row = sample_row(c);
+        row.id = ids.as<int>() + c.row;
         place(c.penalties, row.penalty_ids, row.penalties, row.n_penalties);
         place(c.biases, row.bias_ids, row.biases, row.n_bias);
         *to++ = row;
@@ -120,8 +123,16 @@ void KernelOps::choose(std::span<int> ids, Tensor logits, std::span<const TokenC
     kernels::sample(chosen, logits.as<float>(), logits.stride[0], reinterpret_cast<SampleRow*>(device),
                     int(rows.size()), int(logits.dim(1)), stream());
     runtime_->check("choose");
-    // Every other word: Sampled is {id, probability}.
-    runtime_->copy_out({ids.data(), sizeof(int)}, {chosen, sizeof(Sampled)}, sizeof(int), ids.size());
+}
+
+int KernelOps::begin_read(Tensor ids) {
+    expect_dtype(ids, "ids", DType::i32);
+    CHECK(ids.contiguous());
+    return runtime_->begin_read(ids.data, std::size_t(ids.bytes()));
+}
+
+void KernelOps::finish_read(std::span<int> ids, int ticket) {
+    runtime_->finish_read(ids.data(), ids.size_bytes(), ticket);
 }
 
 }  // namespace llmgen::cuda

@@ -102,7 +102,9 @@ public:
                              const AttentionShape& shape) override;
     bool chooses_tokens() const override { return true; }
     void norm_head(Tensor logits, Tensor ids, const NormedRows& in, const Weight& head) override;
-    void choose(std::span<int> ids, Tensor logits, std::span<const TokenChoice> rows) override;
+    void choose(Tensor ids, Tensor logits, std::span<const TokenChoice> rows) override;
+    int begin_read(Tensor ids) override;
+    void finish_read(std::span<int> ids, int ticket) override;
 
 private:
     DType act() const { return activation_type(compute_); }

@@ -43,6 +43,11 @@ public:
     virtual void release(void* memory) = 0;
     /// `host` may be reused once this returns.
     virtual void copy_in(Rows device, Rows host, std::size_t width, std::size_t height) = 0;
+    /// Begins to copy `bytes` to the host in the order of the stream; a ticket for finish_read(). The read
+    /// before the last one is forgotten.
+    virtual int begin_read(const void* device, std::size_t bytes) = 0;
+    /// Waits for that copy, and for nothing enqueued after it.
+    virtual void finish_read(void* host, std::size_t bytes, int ticket) = 0;
     /// Waits for everything before it.
     virtual void copy_out(Rows host, Rows device, std::size_t width, std::size_t height) = 0;
     /// Writes bytes [first, first + bytes) of what is to lie on the device to `to`. Called with multiples of

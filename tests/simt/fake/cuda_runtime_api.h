@@ -70,7 +70,11 @@ cudaError_t cudaGetLastError();
 const char* cudaGetErrorName(cudaError_t error);
 const char* cudaGetErrorString(cudaError_t error);
 
+cudaError_t cudaDeviceSynchronize();
+
 cudaError_t cudaMalloc(void** memory, std::size_t bytes);
+/// Only what tests of kernels do with it: host and device take turns, with a wait between.
+cudaError_t cudaMallocManaged(void** memory, std::size_t bytes, unsigned flags = 1);
 cudaError_t cudaFree(void* memory);
 cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned flags);
 cudaError_t cudaFreeHost(void* memory);

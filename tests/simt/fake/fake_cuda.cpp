@@ -175,6 +175,10 @@ void FakeStream::launch(Launch launch) {
     cuda.enqueue(*this, std::move(work));
 }
 
+bool FakeStream::has_kernels() const {
+    return std::ranges::any_of(queue, [](const auto& work) { return work->kind == Work::Kind::kernel; });
+}
+
 void FakeCuda::enqueue(FakeStream& stream, std::shared_ptr<const Work> work) {
     if (stream.captured != nullptr) {
         stream.captured->push_back(std::move(work));

@@ -64,6 +64,8 @@ using WorkList = std::deque<std::shared_ptr<const Work>>;
 class FakeStream : public CUstream_st {
 public:
     void launch(Launch launch) override;
+    /// Kernels are enqueued that have not run.
+    bool has_kernels() const;
 
     WorkList queue;
     std::unique_ptr<WorkList> captured;  // while it captures
@@ -86,7 +88,9 @@ public:
     std::size_t n_device_allocations() const { return device_.size(); }
     std::size_t n_pinned_allocations() const { return pinned_.size(); }
     std::size_t n_streams() const { return streams_.size(); }
+    /// Of a call; or of "waited with kernels behind": of events before kernels that had not run.
     std::size_t n_calls(const std::string& call) const;
+    void count(const std::string& what) { ++calls_[what]; }
 
     // --- for the API's functions
     /// cudaSuccess, or why the call fails before it begins: an injected error, no driver, no card.

@@ -110,6 +110,15 @@ const char* cudaGetErrorString(cudaError_t error) {
     return error == cudaSuccess ? "no error" : "an error of the fake device";
 }
 
+cudaError_t cudaDeviceSynchronize() {
+    const Call call(__func__);
+    if (call.error != cudaSuccess) return call.error;
+    if (cuda().spoils_capture()) return cuda().set(cudaErrorStreamCaptureUnsupported);
+    cuda().run_all();
+    Machine::get().synchronize();
+    return cudaSuccess;
+}
+
 // --- memory
 
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
@@ -117,6 +126,9 @@ cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
     if (call.error != cudaSuccess) return call.error;
     if (cuda().spoils_capture()) return cuda().set(cudaErrorStreamCaptureUnsupported);
     return cuda().allocate(false, memory, bytes);
+}
+cudaError_t cudaMallocManaged(void** memory, std::size_t bytes, unsigned) {
+    return cudaMalloc(memory, bytes);
 }
 cudaError_t cudaFree(void* memory) {
     const Call call(__func__);
@@ -264,7 +276,10 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     if (event == nullptr) return cuda().set(cudaErrorInvalidResourceHandle);
     if (cuda().spoils_capture()) return cuda().set(cudaErrorStreamCaptureUnsupported);
     const EventState& state = *event->state;
-    if (state.reached < state.recorded) cuda().run(*state.stream, &state, state.recorded);
+    if (state.reached < state.recorded) {
+        cuda().run(*state.stream, &state, state.recorded);
+        if (cuda().find(state.stream)->has_kernels()) cuda().count("waited with kernels behind");
+    }
     return cudaSuccess;
 }
 
