@@ -1,6 +1,5 @@
 """How fast? The card's own limits, every kernel beside them, Llama-3.1-8B with dummy weights, transformers beside it."""
 import json
-import sys
 
 from gpu_check_steps import models as made
 from gpu_check_steps.run import Missing, Wrong
@@ -129,14 +128,15 @@ with torch.inference_mode():
 
 def transformers(check):
     """Eager, and with a static cache (which transformers compiles), on the same shapes."""
-    if check.run([sys.executable, "-c", "import torch, transformers; assert torch.cuda.is_available()"], seconds=30).returncode != 0:
+    python = check.python()
+    if check.run([python, "-c", "import torch, transformers; assert torch.cuda.is_available()"], seconds=30).returncode != 0:
         raise Missing("no transformers with a torch that sees the GPU for this python")
     if check.dry:
         raise Missing("nothing to compare the emulated device with")
     folder, _ = big(check)
     script = check.scratch / "transformers_pace.py"
     script.write_text(TORCH)
-    done = check.run([sys.executable, script, folder / "config.json"])
+    done = check.run([python, script, folder / "config.json"])
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     check.facts["transformers"] = rows
     for row in rows:

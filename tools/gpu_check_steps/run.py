@@ -4,9 +4,13 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import traceback
+
+
+TOOLKITS = ("/usr/local/cuda",)  # where a toolkit lies that is on nobody's PATH
 
 
 class Missing(Exception):
@@ -94,13 +98,18 @@ class Check:
         return done
 
     def tool(self, name):
-        for folder in (os.environ.get("CUDA_PATH"), os.environ.get("CUDA_HOME"), "/usr/local/cuda"):
+        for folder in (os.environ.get("CUDA_PATH"), os.environ.get("CUDA_HOME"), *TOOLKITS):
             if folder and (pathlib.Path(folder) / "bin" / name).exists():
                 return str(pathlib.Path(folder) / "bin" / name)
         found = shutil.which(name)
         if found is None:
             raise Missing(f"no {name} on this machine")
         return found
+
+    def python(self):
+        """The python that may have transformers."""
+        oracle = self.root / "build" / "oracle" / "bin" / "python"
+        return str(oracle) if oracle.exists() else sys.executable
 
     def binary(self, real, emulated):
         """A program of the build: the one for the card, or dry the one with the emulated device."""

@@ -1,0 +1,168 @@
+"""tools/gpu_check's flow on a machine with a card, all of whose programs are played by one script: every step says
+something, the report has its tables and plots, and whatever is absent or wrong is told without taking the rest along."""
+
+import contextlib
+import importlib.machinery
+import importlib.util
+import io
+import json
+import os
+import pathlib
+import re
+import sys
+import tempfile
+import unittest
+import unittest.mock
+
+sys.dont_write_bytecode = True
+TOOLS = pathlib.Path(__file__).parents[2] / "tools"
+LOADER = importlib.machinery.SourceFileLoader("gpu_check", str(TOOLS / "gpu_check"))
+gpu_check = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_check", LOADER))
+LOADER.exec_module(gpu_check)
+run = sys.modules["gpu_check_steps.run"]
+
+ACTOR = r'''#!%s
+import json, os, pathlib, sys, time
+name, args = pathlib.Path(sys.argv[0]).name, sys.argv[1:]
+value = lambda flag: args[args.index(flag) + 1]
+fault = os.environ.get("ACTOR_FAULT", "")
+if name in fault.split(","):
+    sys.exit("a fault was asked for")
+if name == "nvidia-smi":
+    print("NVIDIA H100 80GB HBM3, 580.1, 9.0, 81559 MiB, 4 MiB, 1980 MHz, 700 W, Enabled, Disabled" if "name" in args[0] else "4")
+elif name == "nvcc":
+    print("nvcc: release 13.0")
+elif name == "compute-sanitizer":
+    print("========= ERROR SUMMARY: 0 errors")
+elif name == "python":
+    if "-c" in args:
+        code = args[args.index("-c") + 1]
+        if "from_pretrained" in code:
+            for _ in json.loads(args[-2]): print(json.dumps(list(range(int(args[-1])))))
+    else:
+        print(json.dumps({"prompt_tokens": 32, "compiled": False, "ttft_s": 0.03, "tpot_s": 0.02}))
+elif name.startswith("hardware_") and name != "hardware_bench":
+    print("[  PASSED  ] 7 tests.")
+elif name == "hardware_bench":
+    row = lambda **r: print(json.dumps({"shape": "", "bytes": 0, "flops": 0, "seconds": 1e-3, **r}))
+    row(name="read", bytes=3.09e9, card="an H100")
+    row(name="cublas_peak", flops=7e11)
+    row(name="gemv_qkv", shape="6144 x 4096, 1 row", bytes=2.4e9)
+    row(name="attn_prefill", shape="2048 tokens", flops=4e11)
+elif args[0] == "devices":
+    print(json.dumps({"devices": [{"name": "cpu", "usable": True},
+        {"name": "cuda:0", "usable": "card" not in fault, "description": "NVIDIA H100", "problem": "the driver is too old"}]}))
+elif args[0] == "batch":
+    n = int(value("--max-new-tokens"))
+    lines = pathlib.Path(args[1]).read_text().splitlines()
+    wrong = "ids" in fault and value("--device") == "cuda"
+    ids = [7 if wrong and i == n - 1 else i for i in range(n)]
+    pathlib.Path(value("-o")).write_text("".join(json.dumps({"output": {"token_ids": ids}}) + "\n" for _ in lines))
+elif args[0] == "bench":
+    points = [{"prompt_tokens": int(p), "new_tokens": int(value("--new-tokens")), "concurrency": int(c), "metrics": {
+        "ttft_s": {"median": 1e-4 * int(p)}, "tpot_s": {"median": 6e-3}, "output_tokens_per_s": 150.0}}
+        for p in value("--prompt-tokens").split(",") for c in value("--concurrency").split(",")]
+    print(json.dumps({"load": {"seconds": 1}, "points": points}))
+else:
+    print(json.dumps({"output": {"token_ids": [1] * int(value("--max-new-tokens"))}}))
+''' % sys.executable
+
+PROGRAMS = {"toolkit/bin": ["nvidia-smi", "nvcc", "compute-sanitizer", "python"], "build/src/app": ["llmgen"],
+            "build/tests/simt/hardware": ["hardware_kernels_test", "hardware_ops_test", "hardware_models_test", "hardware_bench"]}
+
+
+# Of a check's time most goes into the ids and the soak.
+FAST = [step[0] for step in gpu_check.STEPS if step[0] not in ("greedy", "soak", "transformers")]
+
+
+class GpuCheck(unittest.TestCase):
+    def setUp(self):
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        self.place = pathlib.Path(place.name)
+        for folder, names in PROGRAMS.items():
+            (self.place / folder).mkdir(parents=True)
+            for name in names:
+                (self.place / folder / name).write_text(ACTOR)
+                (self.place / folder / name).chmod(0o755)
+
+    def check(self, *args, without=(), fault=""):
+        """The exit code, the JSON, the text and the page of a run; steps by name."""
+        for name in without:
+            next(self.place.rglob(name)).unlink()
+        toolkit = self.place / "toolkit"
+        environment = {"CUDA_PATH": str(toolkit), "PATH": str(self.place / "nothing"), "ACTOR_FAULT": fault}
+        argv = ["gpu_check", "--build", str(self.place / "build"), "--out", str(self.place / "out"), *args]
+        with unittest.mock.patch.dict(os.environ, environment, clear=True), unittest.mock.patch.object(sys, "argv", argv), \
+                unittest.mock.patch.object(run, "TOOLKITS", ()), contextlib.redirect_stdout(io.StringIO()), \
+                unittest.mock.patch.object(run.Check, "python", lambda _: str(toolkit / "bin" / "python")):
+            code = gpu_check.main()
+        out = self.place / "out"
+        result = json.loads((out / "gpu_check.json").read_text())
+        self.assertEqual(result["exit_code"], code)
+        self.steps = {step["name"]: step for step in result["steps"]}
+        return code, result, (out / "gpu_check.txt").read_text(), (out / "gpu_check.html").read_text()
+
+    def outcomes(self, wanted):
+        return [name for name, step in self.steps.items() if step["outcome"] == wanted]
+
+    def test_a_machine_with_everything(self):
+        code, result, text, page = self.check()
+        self.assertEqual((code, self.outcomes("passed")), (0, [step[0] for step in gpu_check.STEPS]), text)
+        for step in result["steps"]:
+            self.assertTrue(step["lines"] and all(step["lines"]), step["name"])
+            self.assertIn(f"passed   {step['name']} (", text)
+        self.assertIn("3090 GB/s read, 700 TFLOP/s", text)
+        self.assertIn("the lowest share: attn_prefill 2048 tokens, 57 % of cuBLAS peak", text)
+        self.assertIn("prompt 32768, batch 1: TTFT 3277 ms", text)
+        # 15.0 GB of weights in bf16 at 3.09 TB/s are 4.86 ms, of which 6 ms are 81 %.
+        self.assertAlmostEqual(result["latency"][0]["tpot_floor_s"], 4.86e-3, delta=2e-5)
+        self.assertAlmostEqual(result["latency"][0]["tpot_share"], 0.81, delta=0.005)
+        self.assertEqual(result["soak"]["tokens"], 10000)
+        self.assertEqual([row["batch"] for row in result["batches"]], [1, 8, 32, 128])
+        for plot in ("Time per output token by context", "Time to first token by prompt", "Output tokens a second by batch",
+                     "transformers, time per output token", "Share of the measured limit"):
+            self.assertEqual(len(re.findall(rf"<svg [^>]*aria-label='{plot}[^>]*>.*?<rect ", page, re.S)), 1, plot)
+        self.assertNotIn("nan", page.lower())
+
+    def test_whatever_is_absent_is_said_and_the_rest_goes_on(self):
+        for absent, concerned, word in (("compute-sanitizer", ["memcheck", "racecheck", "synccheck"], "no compute-sanitizer"),
+                                        ("nvcc", ["machine"], "no nvcc"),
+                                        ("hardware_bench", ["card"], "hardware_bench is not in"),
+                                        ("hardware_ops_test", ["ops"], "hardware_ops_test is not in")):
+            with self.subTest(absent):
+                self.setUp()
+                code, _, text, page = self.check("--only", ",".join(FAST), without=[absent])
+                self.assertEqual((code, self.outcomes("missing")), (0, concerned), text)
+                self.assertEqual(len(self.outcomes("passed")), len(FAST) - len(concerned), text)
+                for name in concerned:
+                    self.assertIn(word, self.steps[name]["lines"][-1])
+                self.assertIn("class='missing'", page)
+
+    def test_without_transformers(self):
+        code, result, text, _ = self.check("--only", "card,transformers,transformers pace", fault="python")
+        self.assertEqual((code, self.outcomes("missing")), (0, ["transformers", "transformers pace"]), text)
+        self.assertNotIn("transformers", result)
+
+    def test_without_a_card_nothing_is_claimed(self):
+        code, result, text, _ = self.check(fault="card")
+        self.assertEqual((code, result["no_gpu"]), (3, "the driver is too old"))
+        self.assertEqual(self.outcomes("passed"), ["machine", "build"], text)
+        self.assertEqual(len(self.outcomes("skipped")), len(gpu_check.STEPS) - 3)
+
+    def test_wrong_ids_and_a_broken_program_fail(self):
+        code, _, text, page = self.check("--only", "greedy,card,racecheck,transformers", fault="ids,compute-sanitizer")
+        self.assertEqual(code, 1)
+        self.assertEqual(self.outcomes("FAILED"), ["greedy", "racecheck", "transformers"], text)
+        self.assertEqual(self.outcomes("passed"), ["card"])
+        self.assertIn("f32, 1 rows: ids differ from the CPU's after 31 of 32", text)
+        self.assertIn("class='FAILED'", page)
+
+    def test_only_some_steps_and_no_time(self):
+        self.check("--only", "maps,card")
+        self.assertEqual(list(self.steps), ["maps", "card"])
+        self.check("--seconds", "1")
+        self.assertEqual(len(self.outcomes("skipped")), len(gpu_check.STEPS))
+
+
+unittest.main()
