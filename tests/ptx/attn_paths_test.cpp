@@ -105,7 +105,7 @@ std::vector<int> numbers(int from, int to, int step = 1) {
 /// Own key, the one after it, the window's oldest and the one before that.
 std::vector<std::pair<int, int>> aims(int window) {
     std::vector<std::pair<int, int>> result{{0, 0}, {0, 1}};
-    for (const int aim : {1 - window, -window}) result.emplace_back(window, aim);
+    for (const int aim : {0, 1, 1 - window, -window}) result.emplace_back(window, aim);
     return result;
 }
 
@@ -116,6 +116,24 @@ TEST(AttentionPaths, EdgesOfDecode) {
         for (const auto& [window, aim] : aims(20))
             EdgeBatch(head_dim, {numbers(window == 0 ? 1 : 33, window == 0 ? 16 : 48), 1, 16, window, aim})
                 .run();
+}
+
+// More heads a key than a tile has rows: two tiles.
+TEST(AttentionPaths, TwoTilesOfHeads) {
+    for (const int head_dim : {64, 80, 96, 128, 256})
+        for (const int window : {0, 20}) EdgeBatch(head_dim, {{33, 200}, 1, 20, window, 0}).run();
+}
+
+// A context may end in each of the copies that a warp has under way: in a split's second and third turn,
+// which only contexts of more than 2048 and 4096 keys have, and there in the rows of each instruction.
+TEST(AttentionPaths, EndsOfLongContexts) {
+    for (const int head_dim : {64, 80, 96, 128}) {
+        std::vector<int> contexts;
+        for (const int before : head_dim == 128 ? std::vector{2112} : std::vector{2112, 4160})
+            for (int copy = 0; copy < 16 * head_dim / 8 / 32; ++copy)
+                contexts.push_back(before + (2 * copy + 1) * 128 / head_dim);
+        EdgeBatch(head_dim, {contexts, 1, 1, 0, 0}).run();
+    }
 }
 
 // Windows of one and two tokens far into a context: one split, and nothing to combine.

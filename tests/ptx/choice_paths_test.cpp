@@ -44,7 +44,9 @@ TEST(ChoicePaths, TheLargestAnywhere) {
     std::vector<float> logits;
     for (std::size_t i = 0; i < where.size(); ++i) {
         auto row = Values(40 + i).vector<float>(std::size_t(vocab), 4);
-        for (std::size_t n = 0; n < 3; ++n) row[std::size_t(where[(i + n) % where.size()])] = 12 - float(n);
+        // far enough apart for exp's polynomial to have its largest arguments, near enough to weigh
+        for (std::size_t n = 0; n < 3; ++n)
+            row[std::size_t(where[(i + n) % where.size()])] = 14 - 0.34f * float(n);
         logits.insert(logits.end(), row.begin(), row.end());
     }
     run_argmax(logits, int(where.size()), vocab);
@@ -67,6 +69,21 @@ TEST(ChoicePaths, LogitsAtTheEdges) {
     }
     run_argmax(logits, n_rows, vocab);
     run_logprobs(logits, n_rows, vocab, 3);
+}
+
+// Minus zero is zero: of two the lower id, wherever they lie.
+TEST(ChoicePaths, MinusZeroIsZero) {
+    const int vocab = kThreads * 9 + 7;
+    const auto where = places(vocab - 1);
+    std::vector<float> logits;
+    for (const int at : where) {
+        std::vector<float> row(std::size_t(vocab), -1.0f);
+        row[std::size_t(at)] = -0.0f;
+        row[std::size_t(at + 1)] = 0.0f;
+        logits.insert(logits.end(), row.begin(), row.end());
+    }
+    run_argmax(logits, int(where.size()), vocab);
+    run_logprobs(logits, int(where.size()), vocab, 3);
 }
 
 struct Settings {
@@ -116,6 +133,7 @@ TEST(ChoicePaths, CandidatesAnywhere) {
     run_sample({3, 1, 0}, false);
     run_sample({0, 1, 0}, true);
     run_sample({0, 0.7, 0.2}, false);
+    run_sample({3, 0.95, 0.01}, false);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels.h"
+#include "ptx/witness.h"
 #include "simt/testing.h"
 
 namespace llmgen::simt {
@@ -23,16 +24,42 @@ struct GemvPath {
     int n_tokens, out, in;
     bool norm = false, bias = true;
     int x_pad = 0;
+    bool zero = false;  // every output but the last
+    bool open_gates =
+        false;  // so large that silu(a) is a, whoever computes the exponential: equal bit for bit
 };
+
+template <typename T>
+T made(double value) {
+    if constexpr (std::is_same_v<T, bf16>)
+        return to_bf16(float(value));
+    else if constexpr (std::is_same_v<T, f16>)
+        return to_f16(float(value));
+    else
+        return float(value);
+}
 
 template <typename W, typename Act>
 void run_gemv(End end, const GemvPath& s) {
     const int x_stride = s.in + s.x_pad;
-    DeviceArray<W> w(Values(1).vector<W>(std::size_t(s.out * s.in), 0.2f));
+    auto weights = Values(1).vector<W>(std::size_t(s.out * s.in), 0.2f);
+    if (s.open_gates)
+        for (W& value : weights) value = made<W>(std::abs(as_double(value)) + 0.05);
+    if (s.zero) std::fill_n(weights.begin(), (s.out - 1) * s.in, W{});
+    DeviceArray<W> w(weights);
     DeviceArray<float> bias(Values(2).vector<float>(std::size_t(s.out)));
-    DeviceArray<float> norm(Values(3).vector<float>(std::size_t(s.in)));
-    DeviceArray<Act> x(Values(4).vector<Act>(std::size_t(s.n_tokens * x_stride)));
-    DeviceArray<float> stream(Values(5).vector<float>(std::size_t(s.n_tokens * s.in)));
+    auto norm_weights = Values(3).vector<float>(std::size_t(s.in));
+    if (s.open_gates)
+        for (float& value : norm_weights) value = std::abs(value) + 0.2f;
+    DeviceArray<float> norm(norm_weights);
+    auto inputs = Values(4).vector<Act>(std::size_t(s.n_tokens * x_stride));
+    auto stream_inputs = Values(5).vector<float>(std::size_t(s.n_tokens * s.in));
+    if (s.open_gates) {
+        for (Act& value : inputs) value = made<Act>(std::abs(as_double(value)) + 0.2);
+        for (float& value : stream_inputs) value = std::abs(value) + 0.2f;
+    }
+    DeviceArray<Act> x(inputs);
+    DeviceArray<float> stream(stream_inputs);
     DeviceArray<float> y(Values(6).vector<float>(std::size_t(s.n_tokens * s.out)));
     DeviceArray<Act> act(s.n_tokens * s.out);
     DeviceArray<kernels::Best> best(std::vector<kernels::Best>(std::size_t(s.n_tokens), 0));
@@ -88,6 +115,10 @@ void run_gemvs() {
             for (const bool norm : {false, true})
                 for (const int in : {16, step, 2 * step, 3 * step, 4 * step, 5 * step, 6 * step, 7 * step})
                     run_gemv<W, Act>(end, {n, 2, in, norm});
+        if (end == End::argmax_only)  // logits of zero, whose key is next to the one that NaN has
+            for (const int n : {1, 2, 4, 8})
+                for (const bool norm : {false, true})
+                    for (const int out : {3, 4, 6}) run_gemv<W, Act>(end, {n, out, 24, norm, false, 0, true});
         run_gemv<W, Act>(end, {3, 18, 264, true, false});
         run_gemv<W, Act>(end, {3, 18, 264, false, false});
         run_gemv<W, Act>(end, {5, 18, 16, true});
@@ -97,6 +128,28 @@ void run_gemvs() {
         run_gemv<W, Act>(end, {2, 2, 13});
     }
 }
+template <typename W, typename Act>
+void run_open_gates() {
+    const int in = 2312;
+    for (const int n : {1, 2, 4, 8})
+        for (const bool norm : {false, true}) {
+            const bool fits = !norm || kernels::gemv_fuses_norm(n, in, type_of<Act>(), type_of<W>());
+            GemvPath path{n, 2, fits ? in : 1032, norm, false};
+            path.open_gates = true;
+            run_gemv<W, Act>(End::swiglu, path);
+        }
+    GemvPath odd{2, 2, 2311, false, false};
+    odd.open_gates = true;
+    run_gemv<W, Act>(End::swiglu, odd);
+}
+TEST(Paths, OpenGates) {
+    ptx::Exact exact;
+    run_open_gates<bf16, bf16>();
+    run_open_gates<bf16, float>();
+    run_open_gates<f16, float>();
+    run_open_gates<float, float>();
+}
+
 TEST(Paths, GemvBf16Bf16) { run_gemvs<bf16, bf16>(); }
 TEST(Paths, GemvBf16F32) { run_gemvs<bf16, float>(); }
 TEST(Paths, GemvF16F32) { run_gemvs<f16, float>(); }
@@ -195,6 +248,8 @@ void run_swiglu(int n, int intermediate) {
 TEST(Paths, SwigluOfManyRows) {
     run_swiglu<float>(32768 * 5 + 3, 1);
     run_swiglu<bf16>(32768 * 5 + 3, 1);
+    run_swiglu<float>(32768 * 4, 1);  // exactly the four turns that nvcc unrolls
+    run_swiglu<bf16>(32768 * 4, 1);
 }
 
 TEST(Paths, CopiesOfLargePages) {
@@ -249,7 +304,7 @@ TEST(Paths, Norms) {
 // Many sums: another order of the same summands is another sum only now and then.
 template <typename T>
 void run_many_norms() {
-    const int hidden = 300, n = 64;
+    const int hidden = 300, n = 1024;
     DeviceArray<float> x(Values(1).vector<float>(std::size_t(n * hidden))),
         weight(Values(2).vector<float>(std::size_t(hidden)));
     DeviceArray<T> out(n * hidden);

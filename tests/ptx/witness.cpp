@@ -177,7 +177,6 @@ const std::map<std::string, Allowed>& within_bounds() {
         {"attn_combine", {"ex2", 0x1p-12}},
         {"attn_prefill", {"as attn_decode", 0x1p-10}},
         {"attn_generic", {"contraction, expf", 0x1p-20}},
-        {"logprobs", {"contraction", 0x1p-21}},
     };
     return names;
 }
@@ -192,7 +191,7 @@ void Witness::compare_with(const std::string& name, const std::map<std::uintptr_
         if (std::memcmp(got, want.data(), want.size()) == 0) continue;
         Difference here;
         const auto allowed = within_bounds().find(name);
-        const double bound = allowed == within_bounds().end() ? 0 : allowed->second.bound;
+        const double bound = exact || allowed == within_bounds().end() ? 0 : allowed->second.bound;
         if (region.type == 'f') {
             compare_values<float, 25>(here, got, want, [](float x) { return double(x); });
         } else if (region.type == 'b') {

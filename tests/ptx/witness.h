@@ -46,6 +46,7 @@ public:
     const std::map<std::string, Difference>& differences() const { return differences_; }
 
     bool compare = true;
+    bool exact = false;          // no launch may differ by a bit
     std::string only;            // the one entry whose launches are redirected; empty: all
     bool skip_others = false;    // with `only`: the other launches don't run at all
     Profile* profile = nullptr;  // of the launches from now on; null: not counted
@@ -61,6 +62,20 @@ private:
     std::map<std::uintptr_t, std::string> symbols_;
     std::map<std::string, Difference> differences_;
     bool inside_ = false;
+};
+
+/// In its scope PTX and source must agree bit for bit, whatever the launch.
+class Exact {
+public:
+    Exact() { set(true); }
+    ~Exact() { set(false); }
+    Exact(const Exact&) = delete;
+    Exact& operator=(const Exact&) = delete;
+
+private:
+    static void set(bool on) {
+        if (Witness::current() != nullptr) Witness::current()->exact = on;
+    }
 };
 
 }  // namespace llmgen::ptx
