@@ -67,13 +67,13 @@ std::string place(const jinja::Template& t, std::size_t offset) {
 }
 
 [[noreturn]] void report(const jinja::Template& t, const Failure& f) {
-    if (f.type == "TemplateError") throw Error(printable(f.message));  // the template's own words
-    if (f.offset == std::string::npos)
-        throw Error(fmt::format("{}: {}: {}", t.name, f.type, printable(f.message)));
+    const bool silent = f.message.find_first_not_of(" \t\r\n") == std::string::npos;
+    if (f.type == "TemplateError" && !silent) throw Error(printable(f.message));  // the template's own words
+    const std::string why = f.type + ": " + (silent ? "raised without a word of why" : printable(f.message));
+    if (f.offset == std::string::npos) throw Error(t.name + ": " + why);
     const std::string where = place(t, f.offset);
     const std::size_t cut = where.find('\x01');
-    throw Error(where.substr(0, cut) + f.type + ": " + printable(f.message) +
-                " — in the line: " + printable(where.substr(cut + 1)));
+    throw Error(where.substr(0, cut) + why + " — in the line: " + printable(where.substr(cut + 1)));
 }
 
 std::shared_ptr<const jinja::Template> compile(std::string_view text, const std::string& name) {

@@ -224,6 +224,10 @@ TEST(Errors, SayWhere) {
     EXPECT_THAT(error_of("{% for x in %}"), HasSubstr("line 1, column 13: TemplateSyntaxError"));
     EXPECT_THAT(error_of("é\n{{ 'é' + 1 }}"), HasSubstr("line 2, column 4: TypeError"));
     EXPECT_EQ(error_of("{{ raise_exception('roles must alternate') }}"), "roles must alternate");
+    for (const char* silent :
+         {"{{ raise_exception('') }}", "{{ raise_exception(unknown) }}", "{{ raise_exception(' ') }}"})
+        EXPECT_THAT(error_of(silent),
+                    AllOf(HasSubstr("line 1"), HasSubstr("without a word"), HasSubstr(silent)));
 }
 
 TEST(Errors, AreOneLine) {
