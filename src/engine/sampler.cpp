@@ -39,17 +39,47 @@ double sum_of(std::span<const float> values) {
     return std::accumulate(std::begin(lanes), std::end(lanes), 0.0);
 }
 
-/// The largest; throws where one is NaN or +infinity, or all are -infinity.
-float largest_of(std::span<const float> logits) {
-    float largest = -std::numeric_limits<float>::infinity();
-    bool sound = true;
-    for (const float l : logits) {
-        sound &= l <= std::numeric_limits<float>::max();  // false for NaN too
-        largest = l > largest ? l : largest;
+struct Largest {
+    float value = -std::numeric_limits<float>::infinity();
+    std::size_t at = 0;  // where it stands first
+};
+
+/// Throws where one is NaN or +infinity, or all are -infinity. Maxima side by side, which the compiler makes
+/// vectors of; a second look only at the block that has the largest.
+Largest find_largest(std::span<const float> logits) {
+    constexpr std::size_t kLanes = 16, kBlock = 1024;
+    constexpr float kMost = std::numeric_limits<float>::max();
+    Largest found;
+    std::size_t block = 0;
+    int unsound[kLanes] = {};
+    for (std::size_t begin = 0; begin < logits.size(); begin += kBlock) {
+        const std::size_t end = std::min(begin + kBlock, logits.size());
+        float most[kLanes];
+        std::ranges::fill(most, -std::numeric_limits<float>::infinity());
+        std::size_t i = begin;
+        for (; i + kLanes <= end; i += kLanes)
+            for (std::size_t lane = 0; lane < kLanes; ++lane) {
+                const float l = logits[i + lane];
+                unsound[lane] |= l <= kMost ? 0 : 1;  // NaN too
+                most[lane] = l > most[lane] ? l : most[lane];
+            }
+        for (; i < end; ++i) {
+            unsound[0] |= logits[i] <= kMost ? 0 : 1;
+            most[0] = std::max(most[0], logits[i]);
+        }
+        if (const float largest = std::ranges::max(most); largest > found.value) {
+            found.value = largest;
+            block = begin;
+        }
     }
-    if (!sound || !std::isfinite(largest)) fail("non-finite logits");
-    return largest;
+    if (std::ranges::find(unsound, 1) != std::end(unsound) || !std::isfinite(found.value))
+        fail("non-finite logits");
+    found.at = block;
+    while (logits[found.at] != found.value) ++found.at;
+    return found;
 }
+
+float largest_of(std::span<const float> logits) { return find_largest(logits).value; }
 
 }  // namespace
 
@@ -119,14 +149,14 @@ std::optional<TokenChoice> Sampler::choice(std::span<const int> tokens, int n_pr
 }
 
 Sampler::Pick Sampler::pick(std::span<float> logits, std::span<const int> tokens, int n_prompt) {
-    float largest = largest_of(logits);  // before penalties: a fault of the model, not of the settings
+    Largest largest = find_largest(logits);  // before penalties: a fault of the model, not of the settings
     if (params_.penalizes() || !params_.logit_bias.empty()) {
         penalize(logits, tokens, n_prompt);
-        largest = largest_of(logits);
+        largest = find_largest(logits);
     }
-    if (params_.greedy()) return {int(std::ranges::find(logits, largest) - logits.begin()), 1.0};
+    if (params_.greedy()) return {int(largest.at), 1.0};
 
-    const double sum = transform(logits, largest);
+    const double sum = transform(logits, largest.value);
     double left = sum * uniform(params_.seed, tokens.size() - std::size_t(n_prompt));
     int id = -1;
     float weight = 0;
@@ -153,10 +183,7 @@ std::vector<std::pair<int, double>> Sampler::distribution(std::span<float> logit
                                                           int n_prompt) {
     penalize(logits, tokens, n_prompt);
     std::vector<std::pair<int, double>> kept;
-    if (params_.greedy()) {
-        const float largest = largest_of(logits);
-        return {{int(std::ranges::find(logits, largest) - logits.begin()), 1.0}};
-    }
+    if (params_.greedy()) return {{int(find_largest(logits).at), 1.0}};
     const double sum = transform(logits, largest_of(logits));
     if (filters()) {
         for (const Candidate& c : candidates_) kept.emplace_back(c.id, double(c.weight) / sum);

@@ -28,6 +28,7 @@ void Stream::State::finish(Result result) {
         result_ = std::move(result);
     }
     changed_.notify_all();
+    ended_.notify_all();
 }
 
 std::optional<Chunk> Stream::State::next() {
@@ -41,7 +42,7 @@ std::optional<Chunk> Stream::State::next() {
 
 const Result& Stream::State::result() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return result_.has_value(); });
+    ended_.wait(lock, [&] { return result_.has_value(); });
     chunks_.clear();
     return *result_;  // never changes again
 }

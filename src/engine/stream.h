@@ -50,7 +50,8 @@ public:
 private:
     std::shared_ptr<Mailbox> mailbox_;
     std::mutex mutex_;
-    std::condition_variable changed_;
+    std::condition_variable changed_;  // a chunk more, or the end
+    std::condition_variable ended_;    // who waits for the result alone isn't woken for every token
     std::deque<Chunk> chunks_;
     std::optional<Result> result_;
     std::atomic<bool> cancelled_{false};

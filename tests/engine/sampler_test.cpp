@@ -72,6 +72,24 @@ TEST(Sampler, GreedyTakesTheLowestIdOnTiesAndIgnoresTheFilters) {
     EXPECT_EQ(Sampler(p).pick(logits, std::vector{0}, 1).id, 1);
 }
 
+TEST(Sampler, GreedyAtEveryPlaceOfAVocabulary) {
+    // The largest is sought in blocks and lanes: no border of theirs may matter, nor any end of a vocabulary.
+    const SamplingParams greedy = params_of({{"temperature", 0.0}});
+    const auto pick = [&](std::vector<float> logits) {
+        return Sampler(greedy).pick(logits, std::vector{0}, 1).id;
+    };
+    for (const int vocab : {1, 15, 1024, 1030, 2100})
+        for (int at = 0; at < vocab; at += at % 16 < 14 ? 1 : 113) {
+            std::vector<float> logits(std::size_t(vocab), -2.0f);
+            logits[std::size_t(at)] = -1;
+            EXPECT_EQ(pick(logits), at) << "of " << vocab;
+            logits.back() = -1;  // a tie
+            EXPECT_EQ(pick(logits), at) << "of " << vocab;
+            logits[std::size_t(at)] = std::nanf("");
+            EXPECT_THROW(pick(logits), Error) << at << " of " << vocab;
+        }
+}
+
 TEST(Sampler, TinyTemperaturesDoNotOverflow) {
     for (const double t : {1e-3, 1e-6, 1e-30, 1e-300}) {
         std::vector<float> logits{-3, 1, 1e4f, -1e4f};

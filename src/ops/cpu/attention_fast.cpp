@@ -192,7 +192,7 @@ void AttentionRunner::merge_rows(float* max,
             kernels_.merge(out + r * head_dim, a[r], part + r * head_dim, b[r], head_dim);
 }
 
-void AttentionRunner::run_whole(const Job& job, const Task& task, State& state) const {
+void AttentionRunner::run_whole(const Job& job, const Task& task, const Task* following, State& state) const {
     const int head_dim = job.shape.head_dim;
     pack_queries(job, task, state.q);
     std::fill_n(state.max, task.n_rows + kRowLanes, -std::numeric_limits<float>::infinity());
@@ -203,7 +203,8 @@ void AttentionRunner::run_whole(const Job& job, const Task& task, State& state) 
         for (int first = 0; first < task.n_rows; first += kernels_.max_rows) {
             const int n = std::min(kernels_.max_rows, task.n_rows - first);
             // Rows past the tile's are the next tile's: they join nothing here.
-            const Unit next{block + 1 < end_block ? &task : nullptr, block + 1};
+            Unit next{&task, block + 1};
+            if (block + 1 == end_block) next = {following, following ? following->first_block : 0};
             if (!run_block(job, task, first, block, next, state)) continue;
             std::fill(state.part_sum + n, state.part_sum + kRowLanes, 0.0f);
             merge_rows(state.max + first, state.sum + first, state.out + std::int64_t(first) * head_dim, n,
@@ -303,7 +304,8 @@ void AttentionRunner::run(
     if (split) return run_split(job, memory, state_floats, int(n_blocks));
     if (threads == 1) {
         State state(memory, shape.head_dim);
-        for (const Task& task : tasks_) run_whole(job, task, state);
+        for (const Task& task : tasks_)
+            run_whole(job, task, &task < &tasks_.back() ? &task + 1 : nullptr, state);
         return;
     }
     std::atomic<std::int64_t> taken = 0;
@@ -311,7 +313,8 @@ void AttentionRunner::run(
     {
         State state(memory + omp_get_thread_num() * state_floats, shape.head_dim);
         for (std::int64_t t; (t = taken.fetch_add(1)) < n_tasks;)
-            run_whole(job, tasks_[std::size_t(t)], state);
+            run_whole(job, tasks_[std::size_t(t)],
+                      t + threads < n_tasks ? &tasks_[std::size_t(t + threads)] : nullptr, state);
     }
 }
 

@@ -34,7 +34,7 @@ private:
         PageBlocks keys, values;
     };
     void plan(const Job& job);
-    void run_whole(const Job& job, const Task& task, State& state) const;
+    void run_whole(const Job& job, const Task& task, const Task* following, State& state) const;
     void run_split(const Job& job, float* memory, std::int64_t state_floats, int n_blocks);
     void pack_queries(const Job& job, const Task& task, float* packed) const;
     void find_pages(const Job& job, const Task& task, int block, int first, int end, Blocks& blocks) const;

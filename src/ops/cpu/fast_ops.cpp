@@ -202,9 +202,22 @@ void FastOps::run_rope(const Rope& rope, std::int64_t begin, std::int64_t end) c
         if (weight) rows_.rmsnorm(head, DType::f32, head, weight, head_dim, rope.eps);
         rows_.rotate(head, angles, angles + half, half);
     };
+    const int* slots = rope.batch.slots.as<int>();
+    const auto block_of = [&](int slot, int head) {
+        return block_offset(kv.k, slot / kPageSize, head) * std::int64_t(size_of(act()));
+    };
+    const auto prefetch = [&](int slot) {
+        for (int h = 0; h < shape.n_kv_heads; ++h)
+            rows_.prefetch_kv(static_cast<char*>(kv.k.data) + block_of(slot, h),
+                              static_cast<char*>(kv.v.data) + block_of(slot, h), act(), slot % kPageSize,
+                              head_dim);
+    };
+    if (begin < end) prefetch(slots[begin]);
     for (std::int64_t t = begin; t < end; ++t) {
         const float* angles = rope.cos_sin.as<float>() + t * shape.rotary_dim;
-        const int slot = rope.batch.slots.as<int>()[t];
+        const int slot = slots[t];
+        // Rows of one page follow each other in a prompt; in a step of many sequences each has its own.
+        if (t + 1 < end && slots[t + 1] / kPageSize != slot / kPageSize) prefetch(slots[t + 1]);
         float* q = rope.qkv.as<float>() + t * rope.qkv.stride[0];
         float* k = q + shape.q_width();
         const float* v = k + std::int64_t(shape.n_kv_heads) * head_dim;

@@ -228,6 +228,10 @@ void LinearRunner::pack_tile(const Job& job, std::int64_t row, int rows) const {
     for (int r = 0; r < rows; ++r)
         sources[r] = static_cast<const char*>(job.x.data) +
                      (row + r) * job.x.stride[0] * std::int64_t(size_of(job.x.dtype));
+    // Half of each row may have been written by another core, and a transposition waits for line after line.
+    for (int r = 0; r < rows; ++r)
+        for (std::int64_t at = 0; at < job.w.in * std::int64_t(size_of(job.x.dtype)); at += 64)
+            __builtin_prefetch(static_cast<const char*>(sources[r]) + at);
     char* to = job.room + row * job.row_bytes;
     pack_(to, job.kernels.x_type, sources, job.x.dtype, rows, job.w.in);
     // Weights of bf16 are padded to pairs; their packed f32 rows too.

@@ -90,11 +90,36 @@ void store_kv(
             to_k[(begin + i) * kPageSize + 1] = rounded[i + 1];
         }
         store_bf16(rounded, v + begin, n);
-        for (int i = 0; i < n; ++i) to_v[2 * (begin + i)] = rounded[i];
+        int i = 0;
+#if HWY_TARGET == HWY_AVX3
+        // Masked stores write the chosen halves alone: the others may be another thread's, at this moment.
+        const DU32 du;
+        const hn::Repartition<std::uint16_t, DU32> du16;
+        const hn::Rebind<std::uint16_t, DU32> half;
+        const auto upper = hn::MaskFromVec(hn::BitCast(du16, hn::Set(du, 0xffff0000u)));
+        const auto* from = reinterpret_cast<const std::uint16_t*>(rounded);
+        auto* pairs = reinterpret_cast<std::uint16_t*>(to_v - row % 2 + 2 * begin);
+        for (; i + kLanes <= n; i += kLanes) {
+            const U32 wide = hn::PromoteTo(du, hn::LoadU(half, from + i));
+            const auto both = hn::BitCast(du16, hn::Or(wide, hn::ShiftLeft<16>(wide)));
+            hn::BlendedStore(both, row % 2 ? upper : hn::Not(upper), du16, pairs + 2 * i);
+        }
+#endif
+        for (; i < n; ++i) to_v[2 * (begin + i)] = rounded[i];
     }
 }
 
-RowKernels make_row_kernels() { return {&rmsnorm, &rotate, &store_kv}; }
+void prefetch_kv(const void* k_block, const void* v_block, DType type, int row, int head_dim) {
+    // A key has a value in each line of its block (f32: in each of twice as many), a value lies in one piece.
+    const auto* k = static_cast<const char*>(k_block) + row * 4;
+    for (int i = 0; i < (type == DType::f32 ? head_dim : head_dim / 2); ++i)
+        __builtin_prefetch(k + i * kPageSize * 4, 1);
+    const std::int64_t bytes = std::int64_t(head_dim) * 4;  // of a row of f32, and of a pair of rows of bf16
+    const auto* v = static_cast<const char*>(v_block) + (type == DType::f32 ? row : row / 2) * bytes;
+    for (std::int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(v + i, 1);
+}
+
+RowKernels make_row_kernels() { return {&rmsnorm, &rotate, &store_kv, &prefetch_kv}; }
 
 }  // namespace llmgen::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -16,6 +16,8 @@ struct RowKernels {
     /// One token's key and value of one head into rows of their page's blocks (kv_layout.h).
     void (*store_kv)(
         void* k_block, void* v_block, DType type, const float* k, const float* v, int row, int head_dim);
+    /// Draws near, for writing, what the same store_kv will write.
+    void (*prefetch_kv)(const void* k_block, const void* v_block, DType type, int row, int head_dim);
 };
 
 RowKernels row_kernels(Isa isa);
