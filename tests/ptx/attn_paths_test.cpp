@@ -60,6 +60,8 @@ public:
         table_ = std::make_unique<DeviceArray<int>>(table);
         scratch_ = std::make_unique<DeviceArray<float>>(
             kernels::attn_decode_scratch(int(s.contexts.size()), s.group, 1, head_dim));
+        arrivals_ = std::make_unique<DeviceArray<int>>(
+            std::vector<int>(kernels::attn_decode_arrivals(int(s.contexts.size()), s.group, 1), 0));
         longest_ = longest;
     }
 
@@ -81,6 +83,7 @@ public:
         p.head_dim = head_dim_;
         p.window = s_.window;
         p.scale = 0.5f;
+        p.arrivals = *arrivals_;
         const int tiles = kernels::attn_prefill_tiles(s_.n_new, s_.group, 1);
         if (tiles > 0)
             kernels::attn_prefill(p, tiles * p.n_seqs, Dependent::no, nullptr);
@@ -93,7 +96,7 @@ private:
     Seen s_;
     std::unique_ptr<DeviceArray<bf16>> k_, v_, out_;
     std::unique_ptr<DeviceArray<float>> q_, scratch_;
-    std::unique_ptr<DeviceArray<int>> first_, contexts_, table_;
+    std::unique_ptr<DeviceArray<int>> first_, contexts_, table_, arrivals_;
 };
 
 std::vector<int> numbers(int from, int to, int step = 1) {

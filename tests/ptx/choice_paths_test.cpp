@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "choice.cuh"
 #include "kernels.h"
 #include "simt/testing.h"
 
@@ -134,6 +135,64 @@ TEST(ChoicePaths, CandidatesAnywhere) {
     run_sample({0, 1, 0}, true);
     run_sample({0, 0.7, 0.2}, false);
     run_sample({3, 0.95, 0.01}, false);
+}
+
+/// Philox4x32-10 of (step, seed), as sample.cu has it: the first 53 bits in [0, 1).
+double uniform(std::uint64_t seed, std::uint64_t step) {
+    std::uint32_t c[4] = {std::uint32_t(step), std::uint32_t(step >> 32), 0, 0};
+    std::uint32_t k[2] = {std::uint32_t(seed), std::uint32_t(seed >> 32)};
+    for (int round = 0; round < 10; ++round) {
+        const std::uint64_t a = std::uint64_t(0xD2511F53u) * c[0], b = std::uint64_t(0xCD9E8D57u) * c[2];
+        c[0] = std::uint32_t(b >> 32) ^ c[1] ^ k[0];
+        c[1] = std::uint32_t(b);
+        c[2] = std::uint32_t(a >> 32) ^ c[3] ^ k[1];
+        c[3] = std::uint32_t(a);
+        k[0] += 0x9E3779B9u;
+        k[1] += 0xBB67AE85u;
+    }
+    return double(((std::uint64_t(c[0]) << 32) | c[1]) >> 11) * 0x1p-53;
+}
+
+/// The largest logit, at most 0, whose mass is at most `mass`.
+float logit_for(double mass) {
+    float low = -86, high = 0;
+    for (int i = 0; i < 60; ++i) {
+        const float middle = low + (high - low) / 2;
+        (double(kernels::mass_of(kernels::exp_of_negative(middle))) <= mass ? low : high) = middle;
+    }
+    return low;
+}
+
+// Two rows for each random number, with a border between two ids just below and just above it, 2^-36 of all
+// away: so its last bits decide, which nothing else would show.
+TEST(ChoicePaths, LastBitsOfTheRandomNumber) {
+    const double unit = 0x1p45;  // the mass of the largest
+    std::vector<float> logits;
+    std::vector<kernels::SampleRow> rows;
+    for (std::uint64_t step = 0; rows.size() < 32; ++step) {
+        const std::uint64_t seed = step * 0x123456789abcdefull + 99;
+        const double u = uniform(seed, step << 33 | step);
+        if (u < 0.1 || u > 0.45) continue;  // so that neither of the two is the largest
+        const double border = u / (1 - u) * unit;
+        for (const double aside : {-0x1p9, 0x1p9}) {
+            const float first = logit_for(border - 0x1p20);
+            const double taken = double(kernels::mass_of(kernels::exp_of_negative(first)));
+            logits.insert(logits.end(), {first, logit_for(border + aside - taken), 0.0f});
+            kernels::SampleRow how{};
+            how.inverse_temperature = how.repetition = 1;
+            how.top_p = 1;
+            how.seed = seed;
+            how.step = step << 33 | step;
+            how.row = int(rows.size());
+            rows.push_back(how);
+        }
+    }
+    const auto n = int(rows.size());
+    DeviceArray<float> device(logits);
+    DeviceArray<kernels::SampleRow> device_rows(rows);
+    DeviceArray<kernels::Sampled> out(n);
+    kernels::sample(out, device, 3, device_rows, n, 3, nullptr);
+    for (int i = 0; i < n; ++i) EXPECT_EQ(out[std::size_t(i)].id, i % 2 == 0 ? 2 : 1) << i;
 }
 
 }  // namespace

@@ -73,7 +73,7 @@ public:
     void OnTestStart(const testing::TestInfo& test) override {
         if (options().only.empty() || Witness::current() == nullptr) return;
         bool alone = std::string_view(test.test_suite_name()).ends_with("Paths");
-        for (const char* second : {"attn_combine", "take_best", "gather"})
+        for (const char* second : {"take_best", "gather"})
             alone = alone && options().only.find(second) == std::string::npos;
         Witness::current()->skip_others = alone;
     }

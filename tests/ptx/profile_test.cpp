@@ -121,7 +121,9 @@ void add_attention(Recorder& recorder) {
         for (int i = 0; i < pages; ++i) order.push_back((i * 5 + 3) % pages);
         DeviceArray<int> table(order);
         DeviceArray<float> scratch(kernels::attn_decode_scratch(1, n_heads, 1, head_dim));
+        DeviceArray<int> arrivals(std::vector<int>{0});
         kernels::Attention p{};
+        p.arrivals = arrivals;
         p.out = out.get();
         p.q = q;
         p.out_stride = p.q_stride = n_heads * head_dim;

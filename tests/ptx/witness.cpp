@@ -174,7 +174,6 @@ const std::map<std::string, Allowed>& within_bounds() {
         {"attn_decode",
          {"nvcc contracts, mma adds in another order, ex2; so a probability may round to the bf16 beside",
           0x1p-12}},
-        {"attn_combine", {"ex2", 0x1p-12}},
         {"attn_prefill", {"as attn_decode", 0x1p-10}},
         {"attn_generic", {"contraction, expf", 0x1p-20}},
     };
