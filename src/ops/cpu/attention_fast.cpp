@@ -308,13 +308,19 @@ void AttentionRunner::run(
             run_whole(job, task, &task < &tasks_.back() ? &task + 1 : nullptr, state);
         return;
     }
+    // The kv heads of a sequence share its pages: where tasks are small, one thread takes them in turn.
+    const std::int64_t heads = shape.n_kv_heads,
+                       chunk = single_tiles && n_tasks >= 8 * threads * heads ? heads : 1;
     std::atomic<std::int64_t> taken = 0;
 #pragma omp parallel num_threads(threads)
     {
         State state(memory + omp_get_thread_num() * state_floats, shape.head_dim);
-        for (std::int64_t t; (t = taken.fetch_add(1)) < n_tasks;)
-            run_whole(job, tasks_[std::size_t(t)],
-                      t + threads < n_tasks ? &tasks_[std::size_t(t + threads)] : nullptr, state);
+        for (std::int64_t begin; (begin = taken.fetch_add(chunk)) < n_tasks;)
+            for (std::int64_t t = begin, end = std::min(begin + chunk, n_tasks); t < end; ++t) {
+                const std::int64_t next = t + 1 < end ? t + 1 : t + 1 + (threads - 1) * chunk;
+                run_whole(job, tasks_[std::size_t(t)], next < n_tasks ? &tasks_[std::size_t(next)] : nullptr,
+                          state);
+            }
     }
 }
 
