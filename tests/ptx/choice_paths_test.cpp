@@ -93,17 +93,17 @@ struct Settings {
 };
 
 /// A row for each place: three candidates of nearly the same weight, the rest far below but not nothing.
-void run_sample(const Settings& s, bool with_bias) {
+void run_sample(const Settings& s, bool with_bias, int n_draws = 1) {
     const int vocab = kThreads * 8 + 77;
     const auto where = places(vocab);
-    const auto n_rows = int(where.size());
+    const auto n_rows = int(where.size()) * n_draws;
     std::vector<float> logits;
     std::vector<kernels::SampleRow> rows;
     std::vector<int> ids;
     for (int i = 0; i < vocab; i += 3) ids.push_back(i);
     DeviceArray<int> bias_ids(ids);
     DeviceArray<float> biases(Values(3).vector<float>(ids.size(), 0.01f));
-    for (std::size_t i = 0; i < where.size(); ++i) {
+    for (std::size_t i = 0; i < where.size() * std::size_t(n_draws); ++i) {
         auto row = Values(60 + i).vector<float>(std::size_t(vocab), 1);
         for (std::size_t n = 0; n < 3; ++n)
             row[std::size_t(where[(i + n * 4) % where.size()])] = 9 - 0.01f * float(n);
@@ -134,7 +134,7 @@ TEST(ChoicePaths, CandidatesAnywhere) {
     run_sample({3, 1, 0}, false);
     run_sample({0, 1, 0}, true);
     run_sample({0, 0.7, 0.2}, false);
-    run_sample({3, 0.95, 0.01}, false);
+    run_sample({3, 0.95, 0.01}, false, 4);
 }
 
 /// Philox4x32-10 of (step, seed), as sample.cu has it: the first 53 bits in [0, 1).
