@@ -160,8 +160,11 @@ TEST(AttentionPaths, EdgesOfPrefill) {
 
 // Contexts that end at every fourth row of a tile: each copy of a tile meets the end.
 TEST(AttentionPaths, EndsOfContexts) {
-    for (const int head_dim : {64, 80, 96, 128, 256})
+    for (const int head_dim : {64, 80, 96, 128, 256}) {
         EdgeBatch(head_dim, {numbers(3, 130, 4), 3, 8, 0, 0}).run();
+        for (const int context : {16, 32, 48, 80, 112})  // and there the page table ends, too
+            EdgeBatch(head_dim, {{context}, 3, 8, 0, 0}).run();
+    }
 }
 
 }  // namespace
