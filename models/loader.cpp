@@ -35,8 +35,19 @@ Tensor Loader::tensor(const std::string& name, std::initializer_list<std::int64_
     return Tensor(dummy_.data(), DType::bf16, dims);
 }
 
-void Loader::drop(const std::string& name) const {
-    if (checkpoint_) checkpoint_->drop(name);
+Weight Loader::weight(std::span<const std::string> names,
+                      std::span<const Tensor> parts,
+                      std::span<const Tensor> biases) {
+    using Holds = std::vector<std::shared_ptr<const void>>;
+    const auto holds = std::make_shared<Holds>();
+    for (const std::string& name : names)
+        if (std::shared_ptr<const void> hold = checkpoint_ ? checkpoint_->hold(name) : nullptr)
+            holds->push_back(std::move(hold));
+    if (holds->size() == names.size()) return ops_.borrow_weight(parts, biases, holds);
+    Weight made = ops_.make_weight(parts, biases);
+    if (checkpoint_)
+        for (const std::string& name : names) checkpoint_->drop(name);
+    return made;
 }
 
 Vector Loader::vector(const std::string& name, std::int64_t size) {
@@ -51,18 +62,18 @@ Vector Loader::vector(const std::string& name, std::int64_t size) {
 Weight Loader::linear(std::initializer_list<Part> parts, std::int64_t in) {
     std::vector<Tensor> values;
     std::vector<Tensor> biases;
+    std::vector<std::string> names;
     bool any_bias = false;
     for (const Part& part : parts) {
-        values.push_back(tensor(part.name + ".weight", {part.out, in}));
+        names.push_back(part.name + ".weight");
+        values.push_back(tensor(names.back(), {part.out, in}));
         const std::string bias = part.name + ".bias";
         const bool wanted = part.bias == Bias::required || (part.bias == Bias::if_stored && has(bias));
         biases.push_back(wanted ? tensor(bias, {part.out}) : Tensor());
         any_bias = any_bias || wanted;
     }
     if (!any_bias) biases.clear();
-    Weight weight = ops_.make_weight(values, biases);
-    for (const Part& part : parts) drop(part.name + ".weight");
-    return weight;
+    return weight(names, values, biases);
 }
 
 Loader::Embeddings Loader::embeddings() {
@@ -76,14 +87,12 @@ Loader::Embeddings Loader::embeddings() {
 
     const Tensor input = tensor(names.input, {vocab, hidden});
     Embeddings made;
-    made.input = ops_.make_weight(std::span(&input, 1));
-    drop(names.input);
+    made.input = weight({&names.input, 1}, {&input, 1});
     if (names.input == names.output) {
         made.output = made.input;
     } else {
         const Tensor output = tensor(names.output, {vocab, hidden});
-        made.output = ops_.make_weight(std::span(&output, 1));
-        drop(names.output);
+        made.output = weight({&names.output, 1}, {&output, 1});
     }
     return made;
 }

@@ -1,5 +1,5 @@
 // From a checkpoint's tensors to a backend's weights, while a model is being built: names parts, stacks them,
-// and lets go of the file's pages once they are packed.
+// and lets go of the file's pages once the backend has copied them, now or later.
 //
 // The source is a checkpoint or, for benchmarks of models whose weights aren't at hand, pseudo-random values
 // of the right shapes.
@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -56,7 +57,10 @@ public:
 private:
     bool has(const std::string& name) const;
     Tensor tensor(const std::string& name, std::initializer_list<std::int64_t> dims);
-    void drop(const std::string& name) const;
+    /// The weight of `parts`, each the tensor of its name.
+    Weight weight(std::span<const std::string> names,
+                  std::span<const Tensor> parts,
+                  std::span<const Tensor> biases = {});
 
     Checkpoint* checkpoint_ = nullptr;  // null: dummy weights
     ModelConfig config_;

@@ -23,6 +23,8 @@ public:
 
     std::span<const std::byte> bytes() const { return {data_, size_}; }
     const std::filesystem::path& path() const { return path_; }
+    /// Whether bytes() are the file's own, which the kernel brings when they are looked at.
+    bool mapped() const { return fd_ < 0; }
     /// Reads [offset, offset + size) where the file isn't mapped: bytes() is zero there before, and after
     /// drop(). Throws Error where the file got shorter or can't be read.
     void fetch(std::size_t offset, std::size_t size) const;

@@ -164,6 +164,14 @@ public:
     /// part; an empty view there is zeros. The views need not outlive the call. In f32 compute the values are
     /// kept exactly; in bf16 compute f32 and f16 values are rounded to bf16.
     virtual Weight make_weight(std::span<const Tensor> parts, std::span<const Tensor> bias_parts = {}) = 0;
+    /// The same of views that stay as they are for as long as `owner` lives: a backend that computes in the
+    /// host's memory may go on reading them there. Others let go of `owner` once they have their copy.
+    virtual Weight borrow_weight(std::span<const Tensor> parts,
+                                 std::span<const Tensor> bias_parts,
+                                 std::shared_ptr<const void> owner) {
+        (void)owner;
+        return make_weight(parts, bias_parts);
+    }
     /// The values of a host view, as f32.
     virtual Vector make_vector(Tensor host) = 0;
 

@@ -240,6 +240,11 @@ void Checkpoint::drop(std::string_view name) const {
     files_[found.file].drop(found.info);
 }
 
+std::shared_ptr<const void> Checkpoint::hold(std::string_view name) const {
+    const Entry& found = entry(name);
+    return found.copy.empty() ? files_[found.file].hold(found.info) : nullptr;
+}
+
 Checkpoint::Embeddings Checkpoint::embeddings(const std::string& input, const std::string& output) {
     const bool has_input = has(input), has_output = has(output);
     if (!config_.tie_word_embeddings) {

@@ -15,6 +15,7 @@
 #include <functional>
 #include <initializer_list>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -65,6 +66,9 @@ public:
     /// Lets go of the pages of a tensor that has been copied elsewhere. Its view reads the file again where
     /// that is mapped, and is not to be used any more where it isn't; tensor() gives a new one.
     void drop(std::string_view name) const;
+    /// Keeps the view that tensor(name) gave, longer than this object if need be, and drops the tensor at the
+    /// end. Null where the view is of memory that isn't the mapped file's: then it ends with this object.
+    std::shared_ptr<const void> hold(std::string_view name) const;
 
     /// The tied-embedding rule, as transformers 5 has it. Names of the tensors to use as embedding and output
     /// projection (the same name where they're one), both [vocab_size, hidden_size]:

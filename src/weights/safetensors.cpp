@@ -279,29 +279,37 @@ std::vector<TensorInfo> parse_safetensors(std::string_view front,
     return tensors;
 }
 
-SafetensorsFile::SafetensorsFile(const std::filesystem::path& path, FileAccess access) : file_(path, access) {
-    const auto bytes = file_.bytes();
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path, FileAccess access)
+    : file_(std::make_shared<MappedFile>(path, access)) {
+    const auto bytes = file_->bytes();
     // As much of the front as a header of the length that the file claims would take, and no more.
-    file_.fetch(0, std::min(kPrefix, bytes.size()));
+    file_->fetch(0, std::min(kPrefix, bytes.size()));
     if (bytes.size() > kPrefix) {
         std::uint64_t length = 0;
         std::memcpy(&length, bytes.data(), sizeof length);
-        file_.fetch(kPrefix, std::size_t(std::min({length, kMaxHeader, bytes.size() - kPrefix})));
+        file_->fetch(kPrefix, std::size_t(std::min({length, kMaxHeader, bytes.size() - kPrefix})));
     }
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     tensors_ = parse_safetensors(text, bytes.size(), path.string());
     header_size_ = kPrefix + header_length(text, bytes.size(), path.string());
 }
 
-std::span<const std::byte> SafetensorsFile::header() const { return file_.bytes().first(header_size_); }
+std::span<const std::byte> SafetensorsFile::header() const { return file_->bytes().first(header_size_); }
 
 std::span<const std::byte> SafetensorsFile::data(const TensorInfo& info) const {
-    file_.fetch(header_size_ + info.begin, info.bytes());
-    return file_.bytes().subspan(header_size_ + info.begin, info.bytes());
+    file_->fetch(header_size_ + info.begin, info.bytes());
+    return file_->bytes().subspan(header_size_ + info.begin, info.bytes());
 }
 
 void SafetensorsFile::drop(const TensorInfo& info) const {
-    file_.drop(header_size_ + info.begin, info.bytes());
+    file_->drop(header_size_ + info.begin, info.bytes());
+}
+
+std::shared_ptr<const void> SafetensorsFile::hold(const TensorInfo& info) const {
+    if (!file_->mapped()) return nullptr;
+    const std::size_t offset = header_size_ + info.begin, size = info.bytes();
+    return {file_->bytes().data() + offset,
+            [file = file_, offset, size](const void*) { file->drop(offset, size); }};
 }
 
 }  // namespace llmgen

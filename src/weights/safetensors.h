@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -52,16 +53,19 @@ class SafetensorsFile {
 public:
     explicit SafetensorsFile(const std::filesystem::path& path, FileAccess access = FileAccess::map);
 
-    const std::filesystem::path& path() const { return file_.path(); }
+    const std::filesystem::path& path() const { return file_->path(); }
     const std::vector<TensorInfo>& tensors() const { return tensors_; }  // ascending by begin
     std::span<const std::byte> header() const;                           // with the 8 bytes of N
-    std::uint64_t size() const { return file_.bytes().size(); }
+    std::uint64_t size() const { return file_->bytes().size(); }
     /// Where the file isn't mapped, this reads the tensor, and drop() gives its memory back.
     std::span<const std::byte> data(const TensorInfo& info) const;
     void drop(const TensorInfo& info) const;
+    /// Keeps data(info) in place, longer than this object if need be, and drops it at the end; null where the
+    /// file isn't mapped.
+    std::shared_ptr<const void> hold(const TensorInfo& info) const;
 
 private:
-    MappedFile file_;
+    std::shared_ptr<const MappedFile> file_;
     std::vector<TensorInfo> tensors_;
     std::uint64_t header_size_ = 0;  // 8 + N
 };

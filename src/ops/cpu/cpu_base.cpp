@@ -67,6 +67,13 @@ Weight CpuBase::make_weight(std::span<const Tensor> parts, std::span<const Tenso
     return pack_weight(parts, bias_parts, compute_, arena_, threads_);
 }
 
+Weight CpuBase::borrow_weight(std::span<const Tensor> parts,
+                              std::span<const Tensor> bias_parts,
+                              std::shared_ptr<const void> owner) {
+    if (!borrows_) return make_weight(parts, bias_parts);
+    return cpu::borrow_weight(parts, bias_parts, std::move(owner), arena_, threads_, n_borrowed_++);
+}
+
 Vector CpuBase::make_vector(Tensor host) {
     expect_shape(host, "vector", {-1});
     std::shared_ptr<Buffer> buffer = allocate_buffer(std::size_t(host.dim(0)) * sizeof(float), "vector");

@@ -19,6 +19,9 @@ public:
     void download(void* host, Tensor src) override;
     void synchronize() override {}
     Weight make_weight(std::span<const Tensor> parts, std::span<const Tensor> bias_parts) override;
+    Weight borrow_weight(std::span<const Tensor> parts,
+                         std::span<const Tensor> bias_parts,
+                         std::shared_ptr<const void> owner) override;
     Vector make_vector(Tensor host) override;
 
 protected:
@@ -28,6 +31,8 @@ protected:
     int threads_;
     std::string kernels_;  // what the steps run on, for info()
     Arena arena_;
+    bool borrows_ = false;  // whether the steps can read weights that aren't packed
+    int n_borrowed_ = 0;
 };
 
 std::unique_ptr<Ops> make_reference_ops(Compute compute);

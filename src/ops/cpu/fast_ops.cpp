@@ -24,7 +24,9 @@ public:
         : CpuBase(compute, threads, name_of(isa)),
           rows_(row_kernels(isa)),
           linear_(act(), isa, threads, onednn),
-          attention_(act(), isa, threads) {}
+          attention_(act(), isa, threads) {
+        borrows_ = act() == DType::bf16 && isa == Isa::avx512_bf16 && !onednn;
+    }
 
     /// Scratch grows at its first use instead and is kept: sizes depend on weights that may come later.
     void reserve(const AttentionShape&, int, int, int) override {}
@@ -127,6 +129,11 @@ void FastOps::embed(Tensor x, const Weight& table, Tensor ids) {
     over_rows(ids.dim(0), table.in, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t t = begin; t < end; ++t) {
             float* to = x.as<float>() + t * x.stride[0];
+            if (w.borrowed) {
+                const bf16* row = w.borrowed->row(ids.as<int>()[t]);
+                for (std::int64_t d = 0; d < table.in; ++d) to[d] = to_f32(row[d]);
+                continue;
+            }
             const std::int64_t first = w.offset(ids.as<int>()[t], 0);
             if (w.dtype == DType::f32) {
                 const float* from = static_cast<const float*>(w.memory.data) + first;

@@ -36,6 +36,7 @@ struct LinearRunner::Job {
     const PanelWeight& w;
     const LinearKernels& kernels;
     const RowSteps& steps;
+    TurnedPanels& turned;
     const float* bias = nullptr;
     char* room = nullptr;          // for the packed x; null where x itself serves
     const char* packed = nullptr;  // row r of the packed x begins at r * row_bytes
@@ -49,6 +50,7 @@ struct LinearRunner::Job {
     /// Rows of the tile with which `rest` rows begin: packing and multiplying have to agree.
     int tile_rows(std::int64_t rest) const { return kernels.tile_rows(std::min(rest, most_rows)); }
     const void* panel(std::int64_t index) const {
+        if (w.borrowed) return turned.panel(w, index);
         return static_cast<const char*>(w.memory.data) +
                index * w.panel_size() * std::int64_t(size_of(w.dtype));
     }
@@ -82,9 +84,11 @@ void LinearRunner::run(
 void LinearRunner::run_kernels(
     TileOutput::Kind kind, const Tensor& out, const Tensor& x, const Weight& weight, const RowSteps& steps) {
     const PanelWeight& w = panels_of(weight);
+    w.use(x.dim(0));
+    turned_.begin(w, threads_);
     const LinearKernels& kernels = w.dtype == DType::bf16 ? bf16_weights_ : f32_weights_;
     const std::int64_t n_rows = x.dim(0), outputs = kind == TileOutput::Kind::swiglu ? w.out / 2 : w.out;
-    Job job{kind, out, x, w, kernels, steps};
+    Job job{kind, out, x, w, kernels, steps, turned_};
     if (weight.bias) job.bias = static_cast<const float*>(weight.bias->data());
     job.row_bytes = w.depth() * std::int64_t(size_of(kernels.x_type));
     job.n_panels = (outputs + kPanel - 1) / kPanel;
@@ -287,6 +291,8 @@ void LinearRunner::run_panel(const Job& job, std::int64_t panel, int row, int ro
         const TileKernel kernel = kernels[std::size_t(rows)];
         const void* x = job.packed + row * job.row_bytes;
         const auto multiply = [&](float* to, std::int64_t stride, std::int64_t at) {
+            if (job.w.borrowed && rows == 1 && job.kernels.x_type == DType::bf16)
+                return job.w.borrowed->multiply(to, at, x, depth, &kernels == &job.kernels.tile_add);
             kernel(to, stride, job.panel(at), x, depth, ahead_of(job, at, index, only_tile));
         };
         tile.data =

@@ -8,6 +8,7 @@
 #include "ops/cpu/linear_onednn.h"
 #include "ops/cpu/pack_rows.h"
 #include "ops/cpu/scratch.h"
+#include "ops/cpu/turned_panels.h"
 #include "ops/ops.h"
 
 namespace llmgen::cpu {
@@ -57,6 +58,7 @@ private:
     FinishTile finish_tile_, finish_swiglu_bf16_;
     PackRows pack_;
     std::unique_ptr<OneDnn> onednn_;
+    TurnedPanels turned_;
     Scratch packed_;
 };
 

@@ -64,13 +64,58 @@ void pack(void* panel, const void* const* rows, std::int64_t depth) {
         }
 }
 
+/// The 16 bytes at four places.
+inline __m512i four(const void* const* rows, std::int64_t at) {
+    const auto load = [&](int i) {
+        return _mm_loadu_si128(reinterpret_cast<const __m128i*>(static_cast<const char*>(rows[i]) + at));
+    };
+    __m512i v = _mm512_castsi128_si512(load(0));
+    v = _mm512_inserti32x4(v, load(4), 1);
+    v = _mm512_inserti32x4(v, load(8), 2);
+    return _mm512_inserti32x4(v, load(12), 3);
+}
+
+/// Four pairs of 32 rows at a time, turned inside the quarters of four vectors.
+template <bool kAdd>
+void multiply(float* out, const void* const* rows, const void* x, std::int64_t depth, const char* ahead) {
+    constexpr std::int64_t kStep = 16;  // bytes of a row
+    __m512 acc[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+    for (std::int64_t at = 0; at < depth * 2; at += kStep, ahead += 32 * kStep) {
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; ++i) _mm_prefetch(ahead + i * kLine, _MM_HINT_T1);
+        const __m512i pairs = _mm512_broadcast_i32x4(
+            _mm_loadu_si128(reinterpret_cast<const __m128i*>(static_cast<const char*>(x) + at)));
+        const auto x0 = __m512bh(_mm512_shuffle_epi32(pairs, _MM_PERM_AAAA));
+        const auto x1 = __m512bh(_mm512_shuffle_epi32(pairs, _MM_PERM_BBBB));
+        const auto x2 = __m512bh(_mm512_shuffle_epi32(pairs, _MM_PERM_CCCC));
+        const auto x3 = __m512bh(_mm512_shuffle_epi32(pairs, _MM_PERM_DDDD));
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; ++half) {
+            const void* const* first = rows + half * kRows;
+            const __m512i v0 = four(first, at), v1 = four(first + 1, at);
+            const __m512i v2 = four(first + 2, at), v3 = four(first + 3, at);
+            const __m512i low01 = _mm512_unpacklo_epi32(v0, v1), high01 = _mm512_unpackhi_epi32(v0, v1);
+            const __m512i low23 = _mm512_unpacklo_epi32(v2, v3), high23 = _mm512_unpackhi_epi32(v2, v3);
+            __m512& sum = acc[half];
+            sum = _mm512_dpbf16_ps(sum, __m512bh(_mm512_unpacklo_epi64(low01, low23)), x0);
+            sum = _mm512_dpbf16_ps(sum, __m512bh(_mm512_unpackhi_epi64(low01, low23)), x1);
+            sum = _mm512_dpbf16_ps(sum, __m512bh(_mm512_unpacklo_epi64(high01, high23)), x2);
+            sum = _mm512_dpbf16_ps(sum, __m512bh(_mm512_unpackhi_epi64(high01, high23)), x3);
+        }
+    }
+    for (int half = 0; half < 2; ++half, out += 16) {
+        if (kAdd) acc[half] = _mm512_add_ps(acc[half], _mm512_loadu_ps(out));
+        _mm512_storeu_ps(out, acc[half]);
+    }
+}
+
 }  // namespace
 
-PackPanel pack_panel_avx512bf16() { return &pack; }
+RowsKernels rows_kernels_avx512bf16() { return {&pack, &multiply<false>, &multiply<true>}; }
 
 }  // namespace llmgen::cpu
 #else
 namespace llmgen::cpu {
-PackPanel pack_panel_avx512bf16() { return nullptr; }
+RowsKernels rows_kernels_avx512bf16() { return {}; }
 }  // namespace llmgen::cpu
 #endif

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/error.h"
 #include "ops/cpu/element.h"
 #include "ops/cpu/isa.h"
 #include "ops/cpu/pack_panel.h"
@@ -12,6 +13,11 @@
 
 namespace llmgen::cpu {
 namespace {
+
+/// From how many single rows on a weight is worth packing: each costs 1.6 times what it costs packed, and
+/// packing as much as 7, many times more where the memory is new. A step of several rows turns all panels: 3.
+constexpr int kUsesBorrowed = 48;
+constexpr int kUsesOfRows = 16;
 
 /// Up to 32 consecutive source rows, which may come from different parts.
 struct PanelSource {
@@ -59,7 +65,7 @@ void pack_pairs(bf16* panel, const PanelSource& source, std::int64_t in) {
             panel[(n_pairs * kPanel + lane) * 2] = row_pointer<bf16>(source, lane)[in - 1];
 }
 
-void pack_values(PanelWeight& w, std::int64_t first, const PanelSource& source) {
+void pack_values(const PanelWeight& w, std::int64_t first, const PanelSource& source) {
     constexpr std::int64_t kBlock = 32;
     for (std::int64_t begin = 0; begin < w.in; begin += kBlock)
         for (int lane = 0; lane < source.n; ++lane)
@@ -68,7 +74,7 @@ void pack_values(PanelWeight& w, std::int64_t first, const PanelSource& source) 
                       at(*source.part[lane], source.row[lane], i));
 }
 
-void pack_panel(PanelWeight& w, std::span<const Tensor> parts, std::int64_t panel, PackPanel fast) {
+void pack_panel(const PanelWeight& w, std::span<const Tensor> parts, std::int64_t panel, PackPanel fast) {
     const PanelSource source = rows_of_panel(parts, panel * kPanel, w.out);
     char* data = static_cast<char*>(w.memory.data) + panel * w.panel_size() * std::int64_t(size_of(w.dtype));
     if (source.n < kPanel || w.depth() > w.in)
@@ -125,21 +131,8 @@ std::shared_ptr<const Buffer> pack_bias(std::span<const Tensor> parts,
     return bias;
 }
 
-}  // namespace
-
-float PanelWeight::at(std::int64_t o, std::int64_t i) const { return load(memory.data, dtype, offset(o, i)); }
-
-const PanelWeight& panels_of(const Weight& w) {
-    const auto* panels = dynamic_cast<const PanelWeight*>(w.packed.get());
-    CHECK(panels, "a weight that another backend made");
-    return *panels;
-}
-
-Weight pack_weight(std::span<const Tensor> parts,
-                   std::span<const Tensor> bias_parts,
-                   Compute compute,
-                   Arena& arena,
-                   int threads) {
+/// Without values.
+std::shared_ptr<PanelWeight> shape_of(std::span<const Tensor> parts, Compute compute) {
     CHECK(!parts.empty());
     auto packed = std::make_shared<PanelWeight>();
     packed->in = parts[0].dim(1);
@@ -152,23 +145,112 @@ Weight pack_weight(std::span<const Tensor> parts,
     // bf16 values stay bf16 in f32 compute too: widened when read they are the same numbers at half the
     // bytes.
     packed->dtype = compute == Compute::bf16 || all_bf16 ? DType::bf16 : DType::f32;
-    const std::size_t bytes = std::size_t(packed->n_panels() * packed->panel_size()) * size_of(packed->dtype);
-    packed->memory = arena.allocate(bytes, threads);
-    const std::int64_t n_panels = packed->n_panels();
-    const PackPanel fast = best_isa() >= Isa::avx512_bf16 ? pack_panel_avx512bf16() : nullptr;
-    parallel_ranges(threads, n_panels, [&](std::int64_t begin, std::int64_t end) {
-        touch_rows(parts, begin * kPanel, end * kPanel);
-        for (std::int64_t panel = begin; panel < end; ++panel) pack_panel(*packed, parts, panel, fast);
-    });
+    return packed;
+}
 
+void pack_panels(const PanelWeight& w, std::span<const Tensor> parts, Arena& arena, int threads) {
+    w.memory = arena.allocate(w.bytes(), threads);
+    const PackPanel fast = best_isa() >= Isa::avx512_bf16 ? rows_kernels_avx512bf16().pack : nullptr;
+    parallel_ranges(threads, w.n_panels(), [&](std::int64_t begin, std::int64_t end) {
+        touch_rows(parts, begin * kPanel, end * kPanel);
+        for (std::int64_t panel = begin; panel < end; ++panel) pack_panel(w, parts, panel, fast);
+    });
+}
+
+Weight weight_of(std::shared_ptr<const PanelWeight> panels,
+                 std::span<const Tensor> parts,
+                 std::span<const Tensor> bias_parts) {
     Weight w;
-    w.format = packed->dtype == DType::bf16 ? WeightFormat::bf16 : WeightFormat::f32;
-    w.out = packed->out;
-    w.in = packed->in;
-    w.bias = pack_bias(parts, bias_parts, packed->out);
-    w.bytes = bytes;
-    w.packed = std::move(packed);
+    w.format = panels->dtype == DType::bf16 ? WeightFormat::bf16 : WeightFormat::f32;
+    w.out = panels->out;
+    w.in = panels->in;
+    w.bias = pack_bias(parts, bias_parts, panels->out);
+    w.bytes = panels->bytes();
+    w.packed = std::move(panels);
     return w;
+}
+
+}  // namespace
+
+const PanelWeight& panels_of(const Weight& w) {
+    const auto* panels = dynamic_cast<const PanelWeight*>(w.packed.get());
+    CHECK(panels, "a weight that another backend made");
+    return *panels;
+}
+
+const bf16* BorrowedRows::row(std::int64_t o) const {
+    std::size_t part = 0;
+    while (o >= parts[part].dim(0)) o -= parts[part++].dim(0);
+    return parts[part].as<bf16>() + o * parts[part].stride[0];
+}
+
+void BorrowedRows::rows_of(std::int64_t panel, const void** rows) const {
+    std::size_t part = 0;
+    std::int64_t o = panel * kPanel;
+    while (o >= parts[part].dim(0)) o -= parts[part++].dim(0);
+    for (int lane = 0; lane < kPanel; ++lane, ++o) {
+        while (o >= parts[part].dim(0) && part + 1 < parts.size()) o -= parts[part++].dim(0);
+        rows[lane] = parts[part].as<bf16>() + std::min(o, parts[part].dim(0) - 1) * parts[part].stride[0];
+    }
+}
+
+void BorrowedRows::multiply(
+    float* out, std::int64_t panel, const void* x, std::int64_t depth, bool add) const {
+    const void* rows[kPanel];
+    rows_of(panel, rows);
+    const char* ahead = static_cast<const char*>(rows[0]) + kPanel * depth * 2;
+    (add ? kernels.multiply_add : kernels.multiply)(out, rows, x, depth, ahead);
+}
+
+float PanelWeight::at(std::int64_t o, std::int64_t i) const {
+    return borrowed ? to_f32(borrowed->row(o)[i]) : load(memory.data, dtype, offset(o, i));
+}
+
+void PanelWeight::use(std::int64_t rows) const {
+    if (!borrowed) return;
+    // A step of several rows turns the panels as packing does, and with many rows it does so more than once.
+    constexpr std::int64_t kManyRows = 64;
+    const bool many = rows >= kManyRows;
+    borrowed->uses_left -= rows == 1 ? 1 : kUsesOfRows;
+    if (!many && borrowed->uses_left > 0) return;
+    try {
+        pack_panels(*this, borrowed->parts, *borrowed->arena, borrowed->threads);
+        borrowed.reset();
+    } catch (const Error&) {  // no memory left: it goes on as it is
+        borrowed->uses_left = kUsesBorrowed;
+    }
+}
+
+Weight pack_weight(std::span<const Tensor> parts,
+                   std::span<const Tensor> bias_parts,
+                   Compute compute,
+                   Arena& arena,
+                   int threads) {
+    const auto packed = shape_of(parts, compute);
+    pack_panels(*packed, parts, arena, threads);
+    return weight_of(packed, parts, bias_parts);
+}
+
+Weight borrow_weight(std::span<const Tensor> parts,
+                     std::span<const Tensor> bias_parts,
+                     std::shared_ptr<const void> owner,
+                     Arena& arena,
+                     int threads,
+                     int index) {
+    const auto packed = shape_of(parts, Compute::bf16);
+    const RowsKernels kernels = rows_kernels_avx512bf16();
+    const bool fits =
+        kernels.pack && packed->in % kPackStep == 0 &&
+        std::ranges::all_of(parts, [](const Tensor& t) { return t.dtype == DType::bf16 && t.dim(0) > 0; });
+    if (!fits) return pack_weight(parts, bias_parts, Compute::bf16, arena, threads);
+    packed->borrowed = std::make_unique<BorrowedRows>();
+    BorrowedRows& rows = *packed->borrowed;
+    rows = {{parts.begin(), parts.end()}, std::move(owner), kernels, &arena, threads,
+            kUsesBorrowed + index / 4};
+    parallel_ranges(threads, packed->n_panels(), [&](std::int64_t begin, std::int64_t end) {
+        touch_rows(parts, begin * kPanel, end * kPanel);
+    });
+    return weight_of(packed, parts, bias_parts);
 }
 
 }  // namespace llmgen::cpu
