@@ -304,7 +304,8 @@ Value int_power(const Value& base, const Value& exponent) {
         return float_operation(Op::pow, to_double(base), to_double(exponent));
     }
     const auto n = e.to_int64();
-    if (b.bits() > 1 && (!n || *n * std::int64_t(b.bits()) > (1 << 17) || *n > (1 << 17)))
+    constexpr std::int64_t kRoughly = 1 << 17;  // bits of the base times exponent: up to twice the result's
+    if (b.bits() > 1 && (!n || *n > kRoughly || *n * std::int64_t(b.bits()) > kRoughly))
         raise("OverflowError", "a power of more than 65536 bits");
     BigInt result(1), square = b;
     if (b.bits() <= 1) {  // 0, 1 or −1

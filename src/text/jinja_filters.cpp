@@ -120,7 +120,7 @@ Value truncate(Interpreter& in, const Value& v, Arguments&& a) {
     if (leeway < 0) raise("AssertionError", "expected leeway >= 0, got " + std::to_string(leeway));
     if (v.is_undefined()) return v;
     const Text text = text_argument(v, "value");
-    if (std::int64_t(text.length()) <= length + leeway) return v;
+    if (std::int64_t(text.length()) - leeway <= length) return v;  // neither is negative: no overflow
     Text head = text.slice(0, text.offset(std::size_t(length - end_length)));
     if (!p[1] || !in.truthy(*p[1])) {
         const std::size_t space = head.view().rfind(' ');

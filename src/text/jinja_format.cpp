@@ -455,7 +455,7 @@ private:
         l.width = number(s, at);
         if (l.width < 0) {
             left = true;
-            l.width = -l.width;
+            l.width = l.width < -kMaxWidth ? kMaxWidth + 1 : -l.width;
         }
         if (at < s.size() && s[at] == '.') {
             ++at;

@@ -271,6 +271,8 @@ INSTANTIATE_TEST_SUITE_P(
         "{{ [1] * 10**9 }}",
         "{{ 10 ** (10 ** 10) }}",
         "{{ 2 ** 100000 }}",
+        "{{ 2 ** 6223372036854775807 }}",
+        "{{ '%*d' | format(-9223372036854775807 - 1, 1) }}",
         "{% set ns = namespace(n=3) %}{% for i in range(100000) %}{% set ns.n = ns.n * ns.n %}{% endfor %}",
         "{% set ns = namespace(s='ab') %}{% for i in range(100) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
         "{% set ns = namespace(s='ab') %}{% for i in range(100) %}{% set ns.s = ns.s.replace('a', ns.s) %}{% "
