@@ -2,7 +2,9 @@
 //
 //   grid: (splits, kv heads x row tiles, sequences); a block walks the pages of one split
 //   warp w takes pages w, w + 4, … of the split into a ring of its own, so no block barrier slows the stream
-//   then the four warps' (m, l, O) are merged, and with one split written out, else left for attn_combine
+//   then the four warps' (m, l, O) are merged, and with one split written out, else left in scratch, where
+//   the last block of a sequence, kv head and tile to come adds them up: in the order of the splits, whoever
+//   is last
 //
 // The query heads of a kv head fill one 16-row tensor-core tile, so each key is read once, not `group` times;
 // with plain FMAs the arithmetic of grouped heads, not memory, would be the limit.
@@ -66,6 +68,51 @@ __device__ __forceinline__ void copy_page(
         const int i = turn * kWarp + int(threadIdx.x) % kWarp, row = i / kUnits, unit = i % kUnits;
         cp_async_16_or_zero(tile + row * (D + 8) + unit * 8, from + i * 8, key + row < rows.context);
     }
+}
+
+/// Whether this block is the last of its sequence, kv head and tile of rows to leave partial results; what
+/// the others left is there to be read then. The counter is zero again.
+__device__ __forceinline__ bool arrives_last(int* arrivals, int n_splits) {
+    SHARED_ARRAY(int, is_last, 1);
+    sync_block();
+    if (threadIdx.x == 0) {
+        int* counter = arrivals + std::int64_t(blockIdx.z) * gridDim.y + blockIdx.y;
+        fence_grid();
+        is_last[0] = atomic_add(counter, 1) == n_splits - 1;
+        if (is_last[0]) *counter = 0;
+        fence_grid();
+    }
+    sync_block();
+    return is_last[0];
+}
+
+/// One warp a row: adds the splits up in their order, each on the scale of the largest m. The loads of eight
+/// splits are under way at once: one after the other, 32 splits would take longer than the keys did.
+template <int D>
+__device__ __forceinline__ void combine(
+    float* scratch, const Attention& p, const AttnRows& rows, int seq, int row, int n_splits) {
+    constexpr int kChannels = (D + kWarp - 1) / kWarp;  // of a lane
+    const int lane = int(threadIdx.x) % kWarp;
+    const float* partials = partial_of(scratch, p, seq, rows.kv_head, row, 0);
+    const bool mine = lane < n_splits;  // kMaxSplits is a warp's width
+    const float m = mine ? partials[lane * (D + 2) + D] : -INFINITY;
+    const float top = warp_max(m);
+    const float factor = exp2_fast(m - (top == -INFINITY ? 0.0f : top));
+    const float total = warp_sum(mine ? partials[lane * (D + 2) + D + 1] * factor : 0.0f);
+    float value[kChannels] = {};
+#pragma unroll 8
+    for (int split = 0; split < n_splits; ++split) {
+        const float scale = shfl(factor, split);
+#pragma unroll
+        for (int j = 0; j < kChannels; ++j)
+            if (j * kWarp + lane < D)
+                value[j] = fma_f32(partials[split * (D + 2) + j * kWarp + lane], scale, value[j]);
+    }
+    bf16* out = static_cast<bf16*>(p.out) + (rows.first + rows.token(row)) * p.out_stride +
+                std::int64_t(rows.head(row)) * D;
+#pragma unroll
+    for (int j = 0; j < kChannels; ++j)
+        if (j * kWarp + lane < D) out[j * kWarp + lane] = from_f32<bf16>(value[j] / total);
 }
 
 template <int D>
@@ -167,36 +214,9 @@ __global__ void __launch_bounds__(kThreads) attn_decode_kernel(Attention p, floa
             }
         }
     }
-}
-
-/// One warp per row: adds the splits up, each on the scale of the largest m.
-__global__ void __launch_bounds__(kThreads) attn_combine_kernel(Attention p, float* scratch) {
-    grid_dependency_wait();
-    grid_dependency_trigger();
-    const int lane = int(threadIdx.x) % kWarp, warp = int(threadIdx.x) / kWarp;
-    const int seq = int(blockIdx.z), kv_head = int(blockIdx.y), row = int(blockIdx.x) * kWarps + warp;
-    const AttnRows rows = rows_of(p, seq, kv_head);
-    if (rows.count() > decode_rows(rows.group) || row >= rows.count()) return;
-    const int n_splits = Splits::of(rows, p.window).count();
-    if (n_splits == 1) return;
-    const float* partials = partial_of(scratch, p, seq, kv_head, row, 0);
-    const int stride = p.head_dim + 2;
-    const bool mine = lane < n_splits;  // kMaxSplits is a warp's width
-    const float m = mine ? partials[lane * stride + p.head_dim] : -INFINITY;
-    const float top = warp_max(m);
-    const float factor = exp2_fast(m - (top == -INFINITY ? 0.0f : top));
-    const float total = warp_sum(mine ? partials[lane * stride + p.head_dim + 1] * factor : 0.0f);
-    bf16* out = static_cast<bf16*>(p.out) + (rows.first + rows.token(row)) * p.out_stride +
-                std::int64_t(rows.head(row)) * p.head_dim;
-    for (int d0 = 0; d0 < p.head_dim; d0 += kWarp) {
-        const int d = d0 + lane;
-        float value = 0;
-        for (int split = 0; split < n_splits; ++split) {
-            const float scale = shfl(factor, split);
-            if (d < p.head_dim) value = fma_f32(partials[split * stride + d], scale, value);
-        }
-        if (d < p.head_dim) out[d] = from_f32<bf16>(value / total);
-    }
+    if (splits.count() == 1 || !arrives_last(p.arrivals, splits.count())) return;
+    for (int row = row0 + warp; row < row0 + kTileRows && row < rows.count(); row += kWarps)
+        combine<D>(scratch, p, rows, seq, row, splits.count());
 }
 
 }  // namespace
@@ -207,6 +227,11 @@ bool attn_tiled(int head_dim) {
 
 bool attn_is_decode(int n_new, int n_heads, int n_kv_heads) {
     return n_new * (n_heads / n_kv_heads) <= decode_rows(n_heads / n_kv_heads);
+}
+
+std::size_t attn_decode_arrivals(int n_seqs, int n_heads, int n_kv_heads) {
+    return std::size_t(n_seqs) * std::size_t(n_kv_heads) *
+           std::size_t(decode_rows(n_heads / n_kv_heads) / kTileRows);
 }
 
 std::size_t attn_decode_scratch(int n_seqs, int n_heads, int n_kv_heads, int head_dim) {
@@ -228,10 +253,6 @@ void attn_decode(const Attention& p, float* scratch, int max_context, Dependent 
             std::size_t(kWarps * kStages<D> * 2 * kPageElements<D> + WarpTile<D>::kQElements) * sizeof(bf16)};
         launch("attn_decode", attn_decode_kernel<D>, shape, dependent, stream, p, scratch);
     });
-    if (n_splits == 1) return;
-    const Shape shape{unsigned((n_rows + kWarps - 1) / kWarps), unsigned(p.n_kv_heads), unsigned(p.n_seqs),
-                      kThreads, 0};
-    launch("attn_combine", attn_combine_kernel, shape, dependent, stream, p, scratch);
 }
 
 }  // namespace llmgen::kernels

@@ -201,8 +201,7 @@ void logprobs(const LogProbs&, Stream);
 //
 // Three kernels, chosen per sequence by what the sequence itself is, so that neighbours change nothing:
 //   decode   the few rows of a sequence with one new token (or so few that one tile takes them): keys split
-//   over
-//            blocks, then combined
+//            over blocks, the last of which combines
 //   prefill  tiles of 64 rows, a row being a (token, query head of one kv head)
 //   generic  any head_dim and f32 keys: one block per (token, query head), plain arithmetic
 // decode and prefill want bf16 keys and a head_dim of attn_tiled(). Each skips the sequences of the other.
@@ -221,6 +220,7 @@ struct Attention {
     int page_stride;
     int n_seqs, n_heads, n_kv_heads, head_dim, window;
     float scale;
+    int* arrivals = nullptr;  // decode only: attn_decode_arrivals() counters, zero before and after
 };
 
 /// Whether the tiled kernels know this head_dim: 64, 80, 96, 128 or 256.
@@ -236,6 +236,7 @@ void attn_prefill(const Attention&, int n_tiles, Dependent, Stream);
 inline constexpr int kMaxSplits = 32;
 /// f32 values of scratch that decode needs for `n_seqs` sequences.
 std::size_t attn_decode_scratch(int n_seqs, int n_heads, int n_kv_heads, int head_dim);
+std::size_t attn_decode_arrivals(int n_seqs, int n_heads, int n_kv_heads);
 /// `max_context`: no context_len is larger; with a graph, none ever will be.
 void attn_decode(const Attention&, float* scratch, int max_context, Dependent, Stream);
 

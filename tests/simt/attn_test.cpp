@@ -189,6 +189,10 @@ private:
     std::unique_ptr<DeviceArray<int>> first_, context_, table_;
 };
 
+DeviceArray<int> counters(int n_seqs, int n_heads, int n_kv_heads) {
+    return std::vector<int>(kernels::attn_decode_arrivals(n_seqs, n_heads, n_kv_heads), 0);
+}
+
 void check_tiled(const AttnCase& c) {
     SCOPED_TRACE(testing::Message() << "head_dim " << c.head_dim << ", " << c.n_heads << "/" << c.n_kv_heads
                                     << " heads, window " << c.window << ", first sequence "
@@ -201,8 +205,12 @@ void check_tiled(const AttnCase& c) {
     attn.check(true, [&](const Sequence& s) { return !is_decode(s); });
     DeviceArray<float> scratch(
         kernels::attn_decode_scratch(int(c.seqs.size()), c.n_heads, c.n_kv_heads, c.head_dim));
-    kernels::attn_decode(attn.arguments(), scratch, attn.longest(), Dependent::no, nullptr);
+    DeviceArray<int> arrivals = counters(int(c.seqs.size()), c.n_heads, c.n_kv_heads);
+    auto p = attn.arguments();
+    p.arrivals = arrivals;
+    kernels::attn_decode(p, scratch, attn.longest(), Dependent::no, nullptr);
     attn.check(true, is_decode);
+    for (const int left : arrivals.host()) ASSERT_EQ(left, 0);
 }
 
 // A ragged step: whole prompts, chunks that start inside a page, single tokens, two tokens; around 16, 64 and
@@ -253,6 +261,8 @@ TEST(Attention, LargeScoresDoNotOverflow) {
     p.scale = 500;  // one key takes all; no inf, no NaN
     kernels::attn_prefill(p, attn.n_tiles(), Dependent::no, nullptr);
     DeviceArray<float> scratch(kernels::attn_decode_scratch(2, 2, 1, 64));
+    DeviceArray<int> arrivals = counters(2, 2, 1);
+    p.arrivals = arrivals;
     kernels::attn_decode(p, scratch, 80, Dependent::no, nullptr);
     for (std::size_t i = 0; i < std::size_t(attn.n_tokens * 128); ++i)
         ASSERT_LE(std::abs(as_double((*attn.out)[i])), 2.0);
@@ -280,7 +290,9 @@ TEST(Attention, NeighboursChangeNothing) {
     auto run = [](const AttnCase& c, int max_context) {
         Attn<bf16> attn(c);
         DeviceArray<float> scratch(kernels::attn_decode_scratch(int(c.seqs.size()), 4, 2, 64));
+        DeviceArray<int> arrivals = counters(int(c.seqs.size()), 4, 2);
         auto p = attn.arguments();
+        p.arrivals = arrivals;
         kernels::attn_decode(p, scratch, max_context, Dependent::no, nullptr);
         std::vector<std::uint16_t> bits;
         for (std::size_t i = 0; i < 256; ++i) bits.push_back((*attn.out)[i].bits);
@@ -294,14 +306,15 @@ TEST(Attention, NeighboursChangeNothing) {
     check_tiled(together);
 }
 
-// Decode as dependent launches that overlap: the kernel before writes q, the combine reads the splits.
+// Decode as a dependent launch that overlaps: the kernel before writes q, the last block reads the splits.
 TEST(Attention, DecodeOverlapsItsPredecessor) {
     in_every_order([] {
         const AttnCase c{64, 4, 2, {{200, 1}, {30, 1}}};
         Attn<bf16> attn(c);
         auto p = attn.arguments();
         DeviceArray<float> scratch(kernels::attn_decode_scratch(2, 4, 2, 64)), q(2 * 512);
-        DeviceArray<int> rows(std::vector<int>{0, 1});
+        DeviceArray<int> rows(std::vector<int>{0, 1}), arrivals = counters(2, 4, 2);
+        p.arrivals = arrivals;
         kernels::gather_rows(q, 512, p.q, p.q_stride, rows, 2, 512, nullptr);
         Machine::get().config.overlap = true;
         p.q = q;

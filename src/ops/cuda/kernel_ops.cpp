@@ -67,10 +67,12 @@ void KernelOps::reserve(const AttentionShape& shape, int max_tokens, int max_seq
     runtime_->forget_steps();
     zeros(arrivals_, std::size_t(shape.n_heads + shape.n_kv_heads) * sizeof(int), "counters");
     zeros(best_, std::size_t(max_tokens) * sizeof(kernels::Best), "counters");
-    if (tiled(shape))
-        scratch(attention_scratch_,
-                kernels::attn_decode_scratch(max_seqs, shape.n_heads, shape.n_kv_heads, shape.head_dim),
-                "attention scratch");
+    if (!tiled(shape)) return;
+    zeros(attention_arrivals_,
+          kernels::attn_decode_arrivals(max_seqs, shape.n_heads, shape.n_kv_heads) * sizeof(int), "counters");
+    scratch(attention_scratch_,
+            kernels::attn_decode_scratch(max_seqs, shape.n_heads, shape.n_kv_heads, shape.head_dim),
+            "attention scratch");
 }
 
 namespace {

@@ -130,8 +130,8 @@ private:
     std::shared_ptr<Runtime> runtime_;
     Compute compute_;
     std::unique_ptr<DeviceBuffer> attention_scratch_, product_scratch_;
-    std::unique_ptr<DeviceBuffer> arrivals_,
-        best_;  // zero between launches: each leaves them as it found them
+    // zero between launches: each leaves them as it found them
+    std::unique_ptr<DeviceBuffer> arrivals_, attention_arrivals_, best_;
     std::unique_ptr<DeviceBuffer> choice_scratch_;
     std::vector<char> choice_staging_;
 };

@@ -235,6 +235,8 @@ void KernelOps::attention(
         if (host.context_bound > 0) longest = host.context_bound;
         const std::size_t values =
             kernels::attn_decode_scratch(p.n_seqs, shape.n_heads, shape.n_kv_heads, shape.head_dim);
+        const std::size_t arrivals = kernels::attn_decode_arrivals(p.n_seqs, shape.n_heads, shape.n_kv_heads);
+        p.arrivals = static_cast<int*>(zeros(attention_arrivals_, arrivals * sizeof(int), "counters"));
         kernels::attn_decode(p, scratch(attention_scratch_, values, "attention scratch"), longest,
                              Dependent::yes, stream());
     }

@@ -191,7 +191,9 @@ private:
         const Memory k(kv_bytes, stream_), v(kv_bytes, stream_), q(rows * kHeads * kDim * 4, stream_),
             out(rows * kHeads * kDim * 2, stream_),
             tables(std::size_t(n_seqs) * std::size_t(pages + 2) * 4 + 4, stream_),
-            scratch(4 * kernels::attn_decode_scratch(n_seqs, kHeads, kKvHeads, kDim), stream_);
+            scratch(4 * kernels::attn_decode_scratch(n_seqs, kHeads, kKvHeads, kDim), stream_),
+            arrivals(4 * kernels::attn_decode_arrivals(n_seqs, kHeads, kKvHeads),
+                     stream_);  // zeros, as all Memory
         std::vector<int> host;
         for (int s = 0; s <= n_seqs; ++s) host.push_back(s * n_new);
         for (int s = 0; s < n_seqs; ++s) host.push_back(context);
@@ -219,6 +221,7 @@ private:
         p.n_kv_heads = kKvHeads;
         p.head_dim = kDim;
         p.scale = 0.088f;
+        p.arrivals = arrivals.as<int>();
         const bool decode = kernels::attn_is_decode(n_new, kHeads, kKvHeads);
         const double s = seconds([&](int) {
             if (decode)
