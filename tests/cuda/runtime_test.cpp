@@ -131,11 +131,16 @@ TEST_P(RuntimeOfTheDevice, GemmsOfEveryKind) {
     for (std::size_t i = 0; i < w.size(); ++i) w[i] = float(int(i * 5 % 13) - 6) / 4;
     for (std::size_t i = 0; i < bias.size(); ++i) bias[i] = float(i) / 2;
     for (std::size_t i = 0; i < y.size(); ++i) y[i] = float(i % 9);
-    std::vector<bf16> x16, w16;
-    for (const float v : x) x16.push_back(to_bf16(v));
-    for (const float v : w) w16.push_back(to_bf16(v));
+    const auto stored = [&](const std::vector<float>& values, DType type) -> void* {  // all of them exact
+        std::vector<bf16> b;
+        std::vector<f16> h;
+        for (const float v : values) b.push_back(to_bf16(v)), h.push_back(to_f16(v));
+        return type == DType::f32    ? static_cast<void*>(device(values))
+               : type == DType::bf16 ? device(b)
+                                     : device(h);
+    };
 
-    for (const DType act : {DType::f32, DType::bf16})
+    for (const DType act : {DType::f32, DType::bf16, DType::f16})
         for (const bool with_bias : {false, true})
             for (const bool accumulate : {false, true}) {
                 Gemm p{};
@@ -143,10 +148,10 @@ TEST_P(RuntimeOfTheDevice, GemmsOfEveryKind) {
                 p.y = out;
                 p.y_type = DType::f32;
                 p.y_stride = kOut;
-                p.x = act == DType::f32 ? static_cast<void*>(device(x)) : device(x16);
+                p.x = stored(x, act);
                 p.act_type = act;
                 p.x_stride = kIn;
-                p.weight = act == DType::f32 ? static_cast<void*>(device(w)) : device(w16);
+                p.weight = stored(w, act);
                 p.bias = with_bias ? device(bias) : nullptr;
                 p.n_tokens = kTokens;
                 p.out = kOut;
