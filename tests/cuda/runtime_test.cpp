@@ -135,9 +135,9 @@ TEST_P(RuntimeOfTheDevice, GemmsOfEveryKind) {
         std::vector<bf16> b;
         std::vector<f16> h;
         for (const float v : values) b.push_back(to_bf16(v)), h.push_back(to_f16(v));
-        return type == DType::f32    ? static_cast<void*>(device(values))
-               : type == DType::bf16 ? device(b)
-                                     : device(h);
+        if (type == DType::f32) return device(values);
+        if (type == DType::bf16) return device(b);
+        return device(h);
     };
 
     for (const DType act : {DType::f32, DType::bf16, DType::f16})
