@@ -70,7 +70,7 @@ TEST_P(Borrowed, GivesTheBitsOfAPackedWeightForever) {
             for (const int rows : {1, 3, 20})  // all before it is packed
                 EXPECT_TRUE(same(kind, rows)) << rows << " rows";
             EXPECT_TRUE(bit_equal(embedded(borrowed_), embedded(packed_)));
-            for (int step = 0; step < 20; ++step) ASSERT_TRUE(same(kind, 1)) << "step " << step;
+            for (int step = 0; step < 40; ++step) ASSERT_TRUE(same(kind, 1)) << "step " << step;
             EXPECT_TRUE(owner_.expired());
             EXPECT_TRUE(same(kind, 3));
             EXPECT_TRUE(bit_equal(embedded(borrowed_), embedded(packed_)));

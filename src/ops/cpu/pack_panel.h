@@ -13,10 +13,9 @@ inline constexpr std::int64_t kPackStep = 32;
 /// panel [depth / 2][32][2] from 32 rows of `depth` bf16 each.
 using PackPanel = void (*)(void* panel, const void* const* rows, std::int64_t depth);
 
-/// out [32] = or += the product of x [depth] bf16 with the panel of those rows. `ahead`: what is read next,
-/// as much memory as this panel has, is drawn near.
-using MultiplyRows =
-    void (*)(float* out, const void* const* rows, const void* x, std::int64_t depth, const char* ahead);
+/// out [32] = or += the product of x [depth] bf16 with the panel of those rows. Draws near what lies behind
+/// them.
+using MultiplyRows = void (*)(float* out, const void* const* rows, const void* x, std::int64_t depth);
 
 struct RowsKernels {
     PackPanel pack = nullptr;

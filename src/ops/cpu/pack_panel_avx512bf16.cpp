@@ -5,6 +5,8 @@
 #if defined(__AVX512BF16__)
 #include <immintrin.h>
 
+#include <cstdint>
+
 // g++ 12 takes the deliberately undefined operands inside its own intrinsics for mistakes (its bug 105593).
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -14,6 +16,19 @@ namespace {
 
 constexpr int kRows = 16;           // of one turn
 constexpr std::int64_t kLine = 64;  // bytes of a row, 16 pairs
+
+// A file is mapped in pages of 4 KiB, and finding one takes longer than reading it: so the lines are drawn
+// near well ahead, and a page is looked up long before that.
+constexpr std::int64_t kLinesAhead = 32 << 10;
+constexpr std::int64_t kPagesAhead = 96 << 10;
+
+/// Draws `bytes` near, which stand kLinesAhead after `here`.
+inline void draw_near(const char* here, std::int64_t bytes) {
+#pragma GCC unroll 32
+    for (std::int64_t i = 0; i < bytes; i += kLine) _mm_prefetch(here + kLinesAhead + i, _MM_HINT_T1);
+    if (reinterpret_cast<std::uintptr_t>(here) % 4096 < std::uintptr_t(bytes))
+        _mm_prefetch(here + kPagesAhead, _MM_HINT_T1);
+}
 
 /// v[i] holds pair `at` to `at` + 15 of row i; afterwards v[p] holds pair p of the 16 rows.
 inline void turn(__m512i (&v)[kRows]) {
@@ -77,12 +92,12 @@ inline __m512i four(const void* const* rows, std::int64_t at) {
 
 /// Four pairs of 32 rows at a time, turned inside the quarters of four vectors.
 template <bool kAdd>
-void multiply(float* out, const void* const* rows, const void* x, std::int64_t depth, const char* ahead) {
+void multiply(float* out, const void* const* rows, const void* x, std::int64_t depth) {
     constexpr std::int64_t kStep = 16;  // bytes of a row
+    const char* ahead = static_cast<const char*>(rows[0]) + 32 * depth * 2;
     __m512 acc[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
     for (std::int64_t at = 0; at < depth * 2; at += kStep, ahead += 32 * kStep) {
-#pragma GCC unroll 8
-        for (int i = 0; i < 8; ++i) _mm_prefetch(ahead + i * kLine, _MM_HINT_T1);
+        draw_near(ahead, 32 * kStep);
         const __m512i pairs = _mm512_broadcast_i32x4(
             _mm_loadu_si128(reinterpret_cast<const __m128i*>(static_cast<const char*>(x) + at)));
         const auto x0 = __m512bh(_mm512_shuffle_epi32(pairs, _MM_PERM_AAAA));
