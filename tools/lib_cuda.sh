@@ -9,14 +9,18 @@ driver_cuda() { nvidia-smi 2> /dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\.[
 
 nvcc_release() { "$1" --version 2> /dev/null | sed -n 's/.*release \([0-9]*\.[0-9]*\).*/\1/p'; }
 
+# Where toolkits lie that are on nobody's PATH.
+TOOLKITS=${LLMGEN_TOOLKITS-/usr/local/cuda /opt/cuda}
+
 # find_nvcc [FOLDER]: prints the path of an nvcc of CUDA 12 or later that is no newer, by major version, than the driver.
 # FOLDER is where ensure_nvcc brings one.
 find_nvcc() {
     local most path release
     most=$(driver_cuda)
     most=${most%%.*}
-    for path in "${LLMGEN_NVCC:-}" "${CUDA_PATH:+$CUDA_PATH/bin/nvcc}" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc \
-        /opt/cuda/bin/nvcc "${1:+$(echo "$1"/lib/python3*/site-packages/nvidia/cu*/bin/nvcc)}"; do
+    # shellcheck disable=SC2086
+    for path in "${LLMGEN_NVCC:-}" "${CUDA_PATH:+$CUDA_PATH/bin/nvcc}" "$(command -v nvcc || true)" ${TOOLKITS:+$(printf '%s/bin/nvcc ' $TOOLKITS)} \
+        "${1:+$(echo "$1"/lib/python3*/site-packages/nvidia/cu*/bin/nvcc)}"; do
         [ -x "$path" ] || continue
         release=$(nvcc_release "$path")
         if [ -n "$release" ] && [ "${release%%.*}" -ge 12 ] && [ "${release%%.*}" -le "${most:-99}" ]; then
