@@ -39,11 +39,16 @@ Weight Loader::weight(std::span<const std::string> names,
                       std::span<const Tensor> parts,
                       std::span<const Tensor> biases) {
     using Holds = std::vector<std::shared_ptr<const void>>;
-    const auto holds = std::make_shared<Holds>();
+    auto holds = std::make_shared<Holds>();
     for (const std::string& name : names)
         if (std::shared_ptr<const void> hold = checkpoint_ ? checkpoint_->hold(name) : nullptr)
             holds->push_back(std::move(hold));
-    if (holds->size() == names.size()) return ops_.borrow_weight(parts, biases, holds);
+    if (holds->size() == names.size()) {
+        std::shared_ptr<const void> owner = holds;
+        if (holds->size() == 1) owner = holds->front();  // whose pieces a backend may let go of one by one
+        holds.reset();
+        return ops_.borrow_weight(parts, biases, std::move(owner));
+    }
     Weight made = ops_.make_weight(parts, biases);
     if (checkpoint_)
         for (const std::string& name : names) checkpoint_->drop(name);

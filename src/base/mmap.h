@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -36,6 +37,15 @@ private:
     const std::byte* data_ = nullptr;
     std::size_t size_ = 0;
     int fd_ = -1;  // open where the file is read
+};
+
+/// A deleter: keeps a file mapped for as long as a part of it is held, and drops the part then.
+struct DropPart {
+    std::shared_ptr<const MappedFile> file;
+    std::size_t offset = 0, size = 0;
+    void operator()(const void*) const { file->drop(offset, size); }
+    /// A piece of it before that.
+    void drop(std::size_t first, std::size_t bytes) const { file->drop(offset + first, bytes); }
 };
 
 /// The whole file as a string; throws Error naming it. `limit` bytes at most, an Error beyond.

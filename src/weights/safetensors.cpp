@@ -308,8 +308,7 @@ void SafetensorsFile::drop(const TensorInfo& info) const {
 std::shared_ptr<const void> SafetensorsFile::hold(const TensorInfo& info) const {
     if (!file_->mapped()) return nullptr;
     const std::size_t offset = header_size_ + info.begin, size = info.bytes();
-    return {file_->bytes().data() + offset,
-            [file = file_, offset, size](const void*) { file->drop(offset, size); }};
+    return {file_->bytes().data() + offset, DropPart{file_, offset, size}};
 }
 
 }  // namespace llmgen

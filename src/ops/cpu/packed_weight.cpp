@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/mmap.h"
 #include "ops/cpu/element.h"
 #include "ops/cpu/isa.h"
 #include "ops/cpu/pack_panel.h"
@@ -148,13 +149,29 @@ std::shared_ptr<PanelWeight> shape_of(std::span<const Tensor> parts, Compute com
     return packed;
 }
 
-void pack_panels(const PanelWeight& w, std::span<const Tensor> parts, Arena& arena, int threads) {
-    w.memory = arena.allocate(w.bytes(), threads);
+void pack_range(
+    const PanelWeight& w, std::span<const Tensor> parts, std::int64_t first, std::int64_t last, int threads) {
     const PackPanel fast = best_isa() >= Isa::avx512_bf16 ? rows_kernels_avx512bf16().pack : nullptr;
-    parallel_ranges(threads, w.n_panels(), [&](std::int64_t begin, std::int64_t end) {
-        touch_rows(parts, begin * kPanel, end * kPanel);
-        for (std::int64_t panel = begin; panel < end; ++panel) pack_panel(w, parts, panel, fast);
+    parallel_ranges(threads, last - first, [&](std::int64_t begin, std::int64_t end) {
+        touch_rows(parts, (first + begin) * kPanel, (first + end) * kPanel);
+        for (std::int64_t panel = first + begin; panel < first + end; ++panel)
+            pack_panel(w, parts, panel, fast);
     });
+}
+
+/// Memory is taken as it is filled, and what one part of a file held is let go of piece by piece, so that a
+/// large weight isn't there twice.
+void pack_borrowed(const PanelWeight& w, const BorrowedRows& rows) {
+    constexpr std::int64_t kPieceBytes = std::int64_t(8) << 20;
+    w.memory = rows.arena->allocate(w.bytes());
+    const auto* part = rows.parts.size() == 1 ? std::get_deleter<DropPart>(rows.owner) : nullptr;
+    const std::int64_t panel_bytes = w.panel_size() * std::int64_t(sizeof(bf16));
+    const std::int64_t step = std::max<std::int64_t>(1, kPieceBytes / panel_bytes);
+    for (std::int64_t first = 0; first < w.n_panels(); first += step) {
+        pack_range(w, rows.parts, first, std::min(first + step, w.n_panels()), rows.threads);
+        // From the beginning: a page on the border of two pieces belongs to both.
+        if (part) part->drop(0, std::min(part->size, std::size_t((first + step) * panel_bytes)));
+    }
 }
 
 Weight weight_of(std::shared_ptr<const PanelWeight> panels,
@@ -213,7 +230,7 @@ void PanelWeight::use(std::int64_t rows) const {
     borrowed->uses_left -= rows == 1 ? 1 : kUsesOfRows;
     if (!many && borrowed->uses_left > 0) return;
     try {
-        pack_panels(*this, borrowed->parts, *borrowed->arena, borrowed->threads);
+        pack_borrowed(*this, *borrowed);
         borrowed.reset();
     } catch (const Error&) {  // no memory left: it goes on as it is
         borrowed->uses_left = kUsesBorrowed;
@@ -226,7 +243,8 @@ Weight pack_weight(std::span<const Tensor> parts,
                    Arena& arena,
                    int threads) {
     const auto packed = shape_of(parts, compute);
-    pack_panels(*packed, parts, arena, threads);
+    packed->memory = arena.allocate(packed->bytes(), threads);
+    pack_range(*packed, parts, 0, packed->n_panels(), threads);
     return weight_of(packed, parts, bias_parts);
 }
 
