@@ -136,6 +136,7 @@ TEST(AttentionPaths, EndsOfLongContexts) {
             for (int copy = 0; copy < 16 * head_dim / 8 / 32; ++copy)
                 contexts.push_back(before + (2 * copy + 1) * 128 / head_dim);
         EdgeBatch(head_dim, {contexts, 1, 1, 0, 0}).run();
+        EdgeBatch(head_dim, {{17 * 128}, 1, 1, 0, 0}).run();  // a split of two turns ends with the page table
     }
 }
 
@@ -162,7 +163,7 @@ TEST(AttentionPaths, EdgesOfPrefill) {
 TEST(AttentionPaths, EndsOfContexts) {
     for (const int head_dim : {64, 80, 96, 128, 256}) {
         EdgeBatch(head_dim, {numbers(3, 130, 4), 3, 8, 0, 0}).run();
-        for (const int context : {16, 32, 48, 80, 112})  // and there the page table ends, too
+        for (const int context : {16, 32, 48, 64, 80, 112})  // and there the page table ends, too
             EdgeBatch(head_dim, {{context}, 3, 8, 0, 0}).run();
     }
 }

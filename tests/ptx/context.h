@@ -6,6 +6,7 @@
 #include <map>
 #include <type_traits>
 
+#include "ptx/handover.h"
 #include "ptx/kernel.h"
 #include "simt/device_memory.h"
 
@@ -40,7 +41,8 @@ struct Running {
     std::uint64_t memory_version = 0;
     bool perturb = false;  // approximate instructions err as far as they may
     std::map<std::uintptr_t, ReadOnlyMarks>
-        read_only;  // by where the array begins; only if the kernel reads so
+        read_only;        // by where the array begins; only if the kernel reads so
+    Handovers handovers;  // only if its blocks meet
     Profile* profile = nullptr;
 };
 
@@ -67,7 +69,9 @@ struct Context {
     char* local;
     Byte* local_bytes;
     std::int32_t barrier = 0, warp_sync = 0;
+    int block_index = 0;  // in the grid, x first
 
+    Standing standing() const { return {block_index, thread->linear, barrier, warp_sync}; }
     [[noreturn]] void fault(const Op& op, const std::string& what) {
         machine->fault(kernel->place(op) + ": " + what);
     }
@@ -103,6 +107,7 @@ struct Context {
     const char* read_local(const Op& op, std::uint64_t address, int bytes, std::uint8_t& undefined);
     char* write_local(const Op& op, std::uint64_t address, int bytes, bool undefined);
     char* write(const Op& op, std::uint64_t address, int bytes, bool undefined);
+    void check_handover(const Op& op, const simt::Region& region, std::uint64_t address, int bytes);
     void mark_read_only(const Op& op, std::uint64_t address, int bytes);
     void mark_written(const Op& op, const simt::Region& region, std::uint64_t address, int bytes);
     void check_shared(const Op& op, std::uint64_t address, int bytes);

@@ -175,6 +175,7 @@ private:
         op.run = rule->run;
         op.kind = rule->kind;
         k_.reads_only = k_.reads_only || opcode.starts_with("ld.global.nc");
+        k_.meets = k_.meets || (op.kind == Class::atomic && opcode.find(".global.") != std::string::npos);
         op.bytes = std::uint8_t(rule->bytes);
         const bool vectors = shape.find_first_of("24pe") != std::string::npos;
         if (vectors) op.more = std::int32_t(k_.more.size());

@@ -259,6 +259,31 @@ TEST(PtxDetector, MemoryThatWasPromisedNotToChange) {
     EXPECT_THAT(fault_of(blocks, {1, 2}), testing::HasSubstr("never changing"));
 }
 
+// Two blocks of two warps: each thread leaves a word, then the block that comes last reads the other's. Each
+// step that orders the two is left out in turn.
+TEST(PtxDetector, WhatBlocksHandOverIsOrdered) {
+    const auto body = [](int without) {
+        const auto unless = [&](int step, const char* text) { return without == step ? "" : text; };
+        return std::string(
+                   ".shared .align 4 .b8 flag[4];\n"
+                   "mov.u32 %r2, %ctaid.x;\nmad.lo.s32 %r3, %r2, 64, %r1;\nmul.wide.u32 %rd3, %r3, 2;\n"
+                   "add.s64 %rd4, %rd2, %rd3;\nmov.u16 %rs1, 7;\nst.global.u16 [%rd4], %rs1;\n") +
+               unless(1, "bar.sync 0;\n") + "setp.ne.s32 %p1, %r1, 0;\n@%p1 bra L;\n" +
+               unless(2, "membar.gl;\n") + "atom.global.add.u32 %r6, [%rd1], 1;\n" +
+               unless(3, "membar.gl;\n") +
+               "st.shared.u32 [flag], %r6;\nL:\nbar.sync 0;\nld.shared.u32 %r7, [flag];\n"
+               "setp.eq.s32 %p2, %r7, 1065353216;\n@%p2 bra M;\n"  // the bits of 1: the first to come
+               "xor.b32 %r8, %r3, 64;\nmul.wide.u32 %rd5, %r8, 2;\nadd.s64 %rd6, %rd2, %rd5;\n"
+               "ld.global.u16 %rs2, [%rd6];\nM:\n";
+    };
+    EXPECT_EQ(fault_of(body(0), {64, 2}), "");
+    for (const int step : {1, 2, 3})
+        EXPECT_THAT(fault_of(body(step), {64, 2}),
+                    testing::AllOf(testing::HasSubstr("ld.global.u16"), testing::HasSubstr("st.global.u16"),
+                                   testing::HasSubstr("nothing that orders the two")))
+            << step;
+}
+
 TEST(PtxDetector, BarriersAndCollectives) {
     EXPECT_THAT(
         fault_of("setp.eq.s32 %p1, %r1, 0;\n@%p1 bra L;\nbar.sync 0;\nbra M;\nL:\nbar.sync 0;\nM:\n", {32}),

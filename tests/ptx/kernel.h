@@ -92,6 +92,7 @@ public:
     std::vector<std::pair<std::size_t, std::size_t>> parameters;  // offset and size in the parameter space
     std::size_t parameter_bytes = 0, local_bytes = 0;
     bool reads_only = false;  // has loads that say their memory never changes
+    bool meets = false;       // has atomics on global memory, by which blocks meet
     std::array<std::int32_t, 13>
         special;  // slots of tid, ntid, ctaid, nctaid (x y z each) and laneid; -1: not used
 

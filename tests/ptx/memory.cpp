@@ -54,6 +54,7 @@ const char* Context::read_global(const Op& op, std::uint64_t address, int bytes,
         return p;
     }
     if (region->fresh && p[0] == char(0xff)) undefined |= all_ff(p, bytes) ? 1 : 0;
+    if (kernel->meets && op.kind != Class::atomic) check_handover(op, *region, address, bytes);
     return p;
 }
 
@@ -63,7 +64,18 @@ char* Context::write_global(const Op& op, std::uint64_t address, int bytes) {
     if (region == nullptr) [[unlikely]]
         fault(op, fmt::format("writes {} bytes at {:#x}, outside of every array", bytes, address));
     if (kernel->reads_only) mark_written(op, *region, address, bytes);
+    if (kernel->meets && op.kind != Class::atomic)
+        launch->handovers.write(region->begin, region->bytes, address - region->begin, bytes, standing(),
+                                std::uint32_t(kernel->index(op)));
     return reinterpret_cast<char*>(address);
+}
+
+void Context::check_handover(const Op& op, const simt::Region& region, std::uint64_t address, int bytes) {
+    const std::uint32_t writer =
+        launch->handovers.unordered(region.begin, address - region.begin, bytes, standing());
+    if (writer != 0) [[unlikely]]
+        fault(op, fmt::format("reads what another block has written in {}, with nothing that orders the two",
+                              kernel->place(kernel->ops[writer - 1])));
 }
 
 // Within one launch: what the launch before writes is another matter (grid dependencies).

@@ -136,6 +136,7 @@ void atomic(Context& c, const Op& o) {
     } else {
         c.read_global(o, base, sizeof(T), undefined);
         p = c.write_global(o, base, sizeof(T));
+        c.launch->handovers.atomic(c.standing());
     }
     if (undefined != 0) c.fault(o, "the memory was never written");
     T old, operand;

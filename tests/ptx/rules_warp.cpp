@@ -92,6 +92,9 @@ void block_barrier(Context& c, const Op& o) {
 }
 void dependency_wait(Context& c, const Op& o) { c.machine->dependency_wait(c.kernel->site(o)); }
 void nothing(Context&, const Op&) {}
+void grid_fence(Context& c, const Op&) {
+    if (c.kernel->meets) c.launch->handovers.fence(c.standing());
+}
 
 // --- matrices, from the ISA's own formulas of who holds what
 
@@ -197,8 +200,9 @@ void add_warp_rules(Table& t) {
     t["bar.sync"] = {block_barrier, Class::barrier, "z"};
     t["griddepcontrol.wait"] = {dependency_wait, Class::barrier, ""};
     t["griddepcontrol.launch_dependents"] = {nothing, Class::other, ""};
-    for (const char* name : {"membar.gl", "membar.cta", "fence.acq_rel.gpu", "fence.sc.gpu"})
-        t[name] = {nothing, Class::barrier, ""};
+    for (const char* name : {"membar.gl", "fence.acq_rel.gpu", "fence.sc.gpu"})
+        t[name] = {grid_fence, Class::barrier, ""};
+    t["membar.cta"] = {nothing, Class::barrier, ""};
     t["mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"] = {mma<bf16>, Class::mma, "4424"};
     t["mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"] = {mma<f16>, Class::mma, "4424"};
     t["ldmatrix.sync.aligned.m8n8.x4.shared.b16"] = {ldmatrix<false>, Class::ldmatrix, "4m", 16};

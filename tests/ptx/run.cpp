@@ -116,6 +116,8 @@ void run_thread(Running& launch) {
               block.shared.memory(),
               state->local.data() + self * kernel.local_bytes,
               state->local_bytes.data() + self * kernel.local_bytes};
+    const simt::Dim3 at = block.index, grid = block.launch->grid;
+    c.block_index = int((at.z * grid.y + at.y) * grid.x + at.x);
     std::copy(kernel.image.begin(), kernel.image.end(), c.R);
     std::copy(kernel.undefined.begin(), kernel.undefined.end(), c.U);
     set_special(c, block.launch->grid, block.launch->block);
