@@ -95,8 +95,7 @@ struct Settings {
 
 /// A row for each place and draw: three candidates, of weights for which exp needs all of its polynomial, the
 /// rest far below but not nothing.
-void run_sample(const Settings& s, bool with_bias, int n_draws = 1) {
-    const int vocab = kThreads * 8 + 77;
+void run_sample(const Settings& s, bool with_bias, int n_draws = 1, int vocab = kThreads * 8 + 77) {
     const auto where = places(vocab);
     const auto n_rows = int(where.size()) * n_draws;
     std::vector<float> logits;
@@ -137,6 +136,14 @@ TEST(ChoicePaths, CandidatesAnywhere) {
     run_sample({0, 1, 0}, true);
     run_sample({0, 0.7, 0.2}, false, 4);
     run_sample({3, 0.95, 0.01}, false, 6);
+}
+
+// The last row ends where the array does, at a thread of each of the eight strides of a turn.
+TEST(ChoicePaths, EndsOfRows) {
+    for (int turns = 1; turns <= 8; ++turns) {
+        run_sample({3, 0.95, 0.01}, false, 1, kThreads * turns + 16);
+        run_sample({0, 0.7, 0.2}, true, 1, kThreads * turns + 16);
+    }
 }
 
 /// Philox4x32-10 of (step, seed), as sample.cu has it: the first 53 bits in [0, 1).

@@ -242,6 +242,7 @@ void run_qkvs() {
         for (const bool norms : {false, true}) {
             const int in = kernels::gemv_fuses_norm(n, 2312, type_of<Act>(), type_of<W>()) ? 2312 : 1032;
             run_qkv<W, Act>({n, 3, 2, 16, 16, in, norms, true});
+            run_qkv<W, Act>({n, 1, 1, 16, 16, 1032, norms, true});  // a row ends where a turn would begin
             run_qkv<W, Act>({n, 1, 1, 128, 96, 264, norms, true});
             run_qkv<W, Act>({n, 1, 1, 256, 64, 40, norms, false});
         }

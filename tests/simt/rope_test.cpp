@@ -114,6 +114,8 @@ TEST(Rope, RotatesNormsAndStores) {
         for (const Case& c : {Case{1, 1, 1, 64, 64, false},
                               {3, 6, 2, 80, 80, true},
                               {2, 4, 4, 96, 48, false},  // half of the channels pass through
+                              {2, 3, 1, 64, 48, true},
+                              {2, 3, 1, 64, 32, false},
                               {5, 3, 1, 128, 128, true},
                               {2, 2, 1, 256, 64, true},
                               {1, 9, 3, 8, 0, false}}) {  // no rotation at all
