@@ -119,8 +119,10 @@ Value truncate(Interpreter& in, const Value& v, Arguments&& a) {
               "expected length >= " + std::to_string(end_length) + ", got " + std::to_string(length));
     if (leeway < 0) raise("AssertionError", "expected leeway >= 0, got " + std::to_string(leeway));
     if (v.is_undefined()) return v;
+    const auto size = in.length(v);
+    if (!size) raise("TypeError", "object of type '" + type_name(v) + "' has no len()");
+    if (std::int64_t(*size) - leeway <= length) return v;  // whatever it is; no overflow: neither is negative
     const Text text = text_argument(v, "value");
-    if (std::int64_t(text.length()) - leeway <= length) return v;  // neither is negative: no overflow
     Text head = text.slice(0, text.offset(std::size_t(length - end_length)));
     if (!p[1] || !in.truthy(*p[1])) {
         const std::size_t space = head.view().rfind(' ');

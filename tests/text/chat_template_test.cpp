@@ -230,6 +230,18 @@ TEST(Errors, SayWhere) {
                     AllOf(HasSubstr("line 1"), HasSubstr("without a word"), HasSubstr(silent)));
 }
 
+TEST(ChatTemplate, TruncateLeavesWhateverIsShort) {
+    EXPECT_EQ(
+        render(
+            "{{ () | truncate(5) }}{{ [1, 'a'] | truncate }}{{ {} | truncate(3) }}{{ range(3) | truncate }}")
+            .text,
+        "()[1, 'a']{}range(0, 3)");
+    EXPECT_EQ(render("{{ 'abc' | truncate(9223372036854775807) }}{{ 'ab cd' | truncate(4, leeway=0) }}").text,
+              "abca...");
+    EXPECT_THAT(error_of("{{ [1, 2] | truncate(1, true, '', 0) }}"), HasSubstr("TypeError"));
+    EXPECT_THAT(error_of("{{ 5 | truncate }}"), HasSubstr("has no len()"));
+}
+
 TEST(Errors, AreOneLine) {
     EXPECT_THAT(error_of("{{ raise_exception('a\nb\\x1b[31m') }}"), Not(HasSubstr("\n")));
     EXPECT_THAT(error_of(std::string(5000, 'x') + "{{ nope.x }}" + std::string(5000, 'y')),
