@@ -182,7 +182,7 @@ Iterator Interpreter::iterate(const Value& v) {
                 r.next();
                 const std::size_t begin = at;
                 at = r.at();
-                return Value::string(v.text().slice(begin, at), v.is_markup());
+                return Value::string(v.text().slice(begin, at));
             };
         case Type::list:
             if (is_content_parts(v)) went_through_parts = true;

@@ -281,14 +281,32 @@ bool is_short_cut(const Expr& e) {
     return constant_truth(*e.children[0]) == (e.kind == ExprKind::logical_or);
 }
 
+bool is_constant(const Expr& e);
+
+bool are_constant(const CallArguments& a) {
+    return !a.spread && !a.keyword_spread &&
+           std::all_of(a.positional.begin(), a.positional.end(),
+                       [](const ExprPtr& e) { return is_constant(*e); }) &&
+           std::all_of(a.keyword.begin(), a.keyword.end(),
+                       [](const auto& named) { return is_constant(*named.second); });
+}
+
+// Filters that ask for the context are not called before a render.
+bool asks_for_context(std::string_view filter) {
+    constexpr std::string_view kAll[] = {"map", "select", "reject", "selectattr", "rejectattr", "random"};
+    return std::find(std::begin(kAll), std::end(kAll), filter) != std::end(kAll);
+}
+
 bool is_constant(const Expr& e) {
     switch (e.kind) {
         case ExprKind::name:
         case ExprKind::namespace_ref:
         case ExprKind::call:
-        case ExprKind::filter:
         case ExprKind::test:
             return false;
+        case ExprKind::filter:
+            return e.children[0] && !asks_for_context(e.name) && is_constant(*e.children[0]) &&
+                   (!e.arguments || are_constant(*e.arguments));
         default:
             return std::all_of(e.children.begin(), e.children.end(),
                                [](const ExprPtr& c) { return !c || is_constant(*c); });

@@ -230,6 +230,19 @@ TEST(Errors, SayWhere) {
                     AllOf(HasSubstr("line 1"), HasSubstr("without a word"), HasSubstr(silent)));
 }
 
+TEST(ChatTemplate, CharactersOfEscapedTextAreOrdinary) {
+    EXPECT_EQ(
+        render("{{ ('a<' | forceescape) | list }}{{ ('ab' | e)[0:1] | string }}{{ [('ab' | e)[0]] }}").text,
+        "['a', '&', 'l', 't', ';']a[Markup('a')]");
+}
+
+TEST(ChatTemplate, SlicesOfConstantsThatFiltersTakeAreFolded) {
+    EXPECT_EQ(render("{{ (2.5)[1:2] | upper }}{{ (2.5)[1:2] | list }}{{ none[1:2] | default('d') }}").text,
+              "[]d");
+    EXPECT_THAT(error_of("{% set x = 2.5 %}{{ x[1:2] | list }}"), HasSubstr("not subscriptable"));
+    EXPECT_THAT(error_of("{{ (2.5)[1:2] | map('upper') | list }}"), HasSubstr("not subscriptable"));
+}
+
 TEST(ChatTemplate, TruncateLeavesWhateverIsShort) {
     EXPECT_EQ(
         render(
