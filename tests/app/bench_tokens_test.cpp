@@ -48,15 +48,20 @@ TEST(BenchTokens, TtftIsTheFirstTokenAndEveryIdCounts) {
 
 TEST(BenchTokens, ARecordIsTheEnginesOwnTimes) {
     Engine engine = tiny_engine();
-    std::vector<Request> requests;
-    requests.push_back(forty_tokens());
-    const auto records = bench::drive(std::move(requests), {}, bench::serve_with(engine));
-    ASSERT_EQ(records.size(), 1u);
-    EXPECT_EQ(records[0].times.n_out(), 40);
-    EXPECT_EQ(records[0].times.prompt_tokens, 5);
-    EXPECT_EQ(records[0].token_ids.size(), 40u);
-    EXPECT_LT(records[0].submit_s, records[0].times.e2e_s())
-        << "submit() returns while the work is under way";
+    bool returned_early = false;
+    // The answer takes a quarter of a millisecond: whoever submits it may be woken only after it. Were
+    // submit() to wait for it, no try would do.
+    for (int i = 0; i < 50 && !returned_early; ++i) {
+        std::vector<Request> requests;
+        requests.push_back(forty_tokens());
+        const auto records = bench::drive(std::move(requests), {}, bench::serve_with(engine));
+        ASSERT_EQ(records.size(), 1u);
+        EXPECT_EQ(records[0].times.n_out(), 40);
+        EXPECT_EQ(records[0].times.prompt_tokens, 5);
+        EXPECT_EQ(records[0].token_ids.size(), 40u);
+        returned_early = records[0].submit_s < records[0].times.e2e_s();
+    }
+    EXPECT_TRUE(returned_early) << "submit() returns while the work is under way";
 }
 
 // Without ignore_eos this model ends by itself: the benchmark must not take such an answer for a fast one.
