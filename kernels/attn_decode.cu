@@ -70,22 +70,6 @@ __device__ __forceinline__ void copy_page(
     }
 }
 
-/// Whether this block is the last of its sequence, kv head and tile of rows to leave partial results; what
-/// the others left is there to be read then. The counter is zero again.
-__device__ __forceinline__ bool arrives_last(int* arrivals, int n_splits) {
-    SHARED_ARRAY(int, is_last, 1);
-    sync_block();
-    if (threadIdx.x == 0) {
-        int* counter = arrivals + std::int64_t(blockIdx.z) * gridDim.y + blockIdx.y;
-        fence_grid();
-        is_last[0] = atomic_add(counter, 1) == n_splits - 1;
-        if (is_last[0]) *counter = 0;
-        fence_grid();
-    }
-    sync_block();
-    return is_last[0];
-}
-
 /// One warp a row: adds the splits up in their order, each on the scale of the largest m. The loads of eight
 /// splits are under way at once: one after the other, 32 splits would take longer than the keys did.
 template <int D>
@@ -214,7 +198,8 @@ __global__ void __launch_bounds__(kThreads) attn_decode_kernel(Attention p, floa
             }
         }
     }
-    if (splits.count() == 1 || !arrives_last(p.arrivals, splits.count())) return;
+    int* arrivals = p.arrivals + std::int64_t(blockIdx.z) * gridDim.y + blockIdx.y;
+    if (splits.count() == 1 || !arrives_last(arrivals, splits.count())) return;
     for (int row = row0 + warp; row < row0 + kTileRows && row < rows.count(); row += kWarps)
         combine<D>(scratch, p, rows, seq, row, splits.count());
 }

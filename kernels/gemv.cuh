@@ -99,20 +99,11 @@ __device__ __forceinline__ void write_qkv(const RopeStore& p, int t, RowPair row
 template <typename Act>
 __device__ void finish_head(const Gemv& p) {
     SHARED_ARRAY(float, heads, kGemvWarps* kMaxHeadDim);
-    SHARED_ARRAY(int, is_last, 1);
     if (p.arrivals == nullptr) return;                    // no norms; blocks may span heads
     const int blocks = p.rope.head_dim / 2 / kGemvWarps;  // of a head
     const int h = int(blockIdx.x) / blocks, warp = int(threadIdx.x) / kWarp;
     if (norm_of(p.rope, kind_of(p.rope, h)) == nullptr) return;
-    sync_block();
-    if (threadIdx.x == 0) {
-        fence_grid();
-        is_last[0] = atomic_add(&p.arrivals[h], 1) == blocks - 1;
-        if (is_last[0]) p.arrivals[h] = 0;
-        fence_grid();
-    }
-    sync_block();
-    if (!is_last[0] || warp >= p.n_tokens) return;
+    if (!arrives_last(&p.arrivals[h], blocks) || warp >= p.n_tokens) return;
     norm_rope_store_head<Act>(p.rope, warp, h, heads + warp * kMaxHeadDim);
 }
 

@@ -1,5 +1,5 @@
-// Sums and maxima over a warp and over a block. Every lane gets the result, and gets the same bits: the
-// butterfly adds the same pairs in every lane.
+// Sums and maxima over a warp and over a block, and which block comes last. Every lane gets the result, and
+// gets the same bits: the butterfly adds the same pairs in every lane.
 #pragma once
 
 #include "common/device.h"
@@ -36,6 +36,21 @@ __device__ __forceinline__ float block_max(float value, float* partial) {
     if (lane == 0) partial[warp] = value;
     sync_block();
     return warp_max(lane < n_warps ? partial[lane] : -INFINITY);
+}
+
+/// Whether this block is the last of `n` to come here by `counter`; what the others have written is there to
+/// be read then. The counter is zero again.
+__device__ __forceinline__ bool arrives_last(int* counter, int n) {
+    SHARED_ARRAY(int, is_last, 1);
+    sync_block();
+    if (threadIdx.x == 0) {
+        fence_grid();
+        is_last[0] = atomic_add(counter, 1) == n - 1;
+        if (is_last[0]) *counter = 0;
+        fence_grid();
+    }
+    sync_block();
+    return is_last[0];
 }
 
 }  // namespace llmgen::kernels
