@@ -15,6 +15,7 @@ namespace {
 using weights::printable;
 
 constexpr std::uint64_t kPrefix = 8;
+constexpr std::uint64_t kLook = 512;  // bytes of the front that tell N, or what else the file is
 constexpr std::uint64_t kMaxHeader = 100'000'000;
 
 struct Type {
@@ -175,7 +176,7 @@ private:
 
 /// N; what isn't a safetensors file at all is called by its name where it has one.
 std::uint64_t header_length(std::string_view front, std::uint64_t file_size, const std::string& origin) {
-    weights::refuse_foreign(front.substr(0, 512), origin);
+    weights::refuse_foreign(front.substr(0, kLook), origin);
     if (file_size < kPrefix)
         fail("{}: {} bytes are too few for a safetensors file; download it again", origin, file_size);
     std::uint64_t length = 0;
@@ -282,16 +283,11 @@ std::vector<TensorInfo> parse_safetensors(std::string_view front,
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path, FileAccess access)
     : file_(std::make_shared<MappedFile>(path, access)) {
     const auto bytes = file_->bytes();
-    // As much of the front as a header of the length that the file claims would take, and no more.
-    file_->fetch(0, std::min(kPrefix, bytes.size()));
-    if (bytes.size() > kPrefix) {
-        std::uint64_t length = 0;
-        std::memcpy(&length, bytes.data(), sizeof length);
-        file_->fetch(kPrefix, std::size_t(std::min({length, kMaxHeader, bytes.size() - kPrefix})));
-    }
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    tensors_ = parse_safetensors(text, bytes.size(), path.string());
+    file_->fetch(0, std::min(kLook, bytes.size()));
     header_size_ = kPrefix + header_length(text, bytes.size(), path.string());
+    file_->fetch(0, header_size_);
+    tensors_ = parse_safetensors(text, bytes.size(), path.string());
 }
 
 std::span<const std::byte> SafetensorsFile::header() const { return file_->bytes().first(header_size_); }
