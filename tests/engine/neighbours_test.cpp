@@ -22,14 +22,6 @@ std::vector<int> some_ids(int n, unsigned seed) {
     return ids;
 }
 
-std::vector<Result> together(Engine& engine, const std::vector<Request>& requests) {
-    std::vector<Stream> streams;
-    for (const Request& request : requests) streams.push_back(engine.submit(request));
-    std::vector<Result> results;
-    for (Stream& stream : streams) results.push_back(stream.result());
-    return results;
-}
-
 TEST(Neighbours, LogitsDoNotDependOnTheirNumber) {
     Engine engine = open_engine(data("models/llama"), [](EngineOptions& o) { o.prefix_cache = false; });
     Request watched = greedy(some_ids(21, 1), 12);

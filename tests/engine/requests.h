@@ -1,9 +1,10 @@
-// How the engine's tests open a checkpoint and ask it for greedy ids.
+// How the engine's tests open a checkpoint and ask it.
 #pragma once
 
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "llmgen/llmgen.h"
 
@@ -29,6 +30,15 @@ inline Request greedy(Prompt prompt, std::optional<int> n_new) {
     request.ignore_eos = true;
     request.sampling.temperature = 0;
     return request;
+}
+
+/// The results of all of them, submitted at once.
+inline std::vector<Result> together(Engine& engine, const std::vector<Request>& requests) {
+    std::vector<Stream> streams;
+    for (const Request& request : requests) streams.push_back(engine.submit(request));
+    std::vector<Result> results;
+    for (Stream& stream : streams) results.push_back(stream.result());
+    return results;
 }
 
 }  // namespace llmgen::test

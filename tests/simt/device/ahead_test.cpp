@@ -29,14 +29,6 @@ TokenIds some_ids(int n, int seed) {
     return ids;
 }
 
-std::vector<Result> together(Engine& engine, const std::vector<Request>& requests) {
-    std::vector<Stream> streams;
-    for (const Request& request : requests) streams.push_back(engine.submit(request));
-    std::vector<Result> results;
-    for (Stream& stream : streams) results.push_back(stream.result());
-    return results;
-}
-
 void expect_same(const Result& got, const Result& want) {
     EXPECT_EQ(got.error, want.error);
     EXPECT_EQ(got.token_ids, want.token_ids);
