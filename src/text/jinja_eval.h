@@ -172,6 +172,8 @@ using TestFunction = bool (*)(Interpreter&, const Value&, Arguments&&);
 FilterFunction find_filter(std::string_view name);
 FilterFunction find_sequence_filter(std::string_view name);
 TestFunction find_test(std::string_view name);
+/// The filter that has a file of its own.
+Value word_wrap(Interpreter& in, const Value& v, Arguments&& a);
 
 /// The bound method `name` of a built-in value, or nullopt: no such attribute. Mutators give an undefined
 /// that the sandbox forbids.

@@ -348,6 +348,8 @@ INSTANTIATE_TEST_SUITE_P(
         "%}{{ s.split('a') | length }}{% endfor %}",
         "{{ 'x' | wordwrap(1, wrapstring='y' * 9000000) }}{% for i in range(1000) %}{{ ('a b ' * 100000) | "
         "wordwrap(1) | length }}{% endfor %}",
+        "{% for i in range(1000) %}{{ ('ab-' * 5000000) | wordwrap(1) | length }}{% endfor %}",
+        "{% for i in range(1000) %}{{ ('-' * 15000000) | wordwrap(7000000) | length }}{% endfor %}",
         "{% for i in range(1000) %}{{ (2 ** 60000) % (2 ** 30001 + 1) }}{% endfor %}",
         "{{ '1' * 10000000 | int }}{{ ('1' * 10000000) | int }}{{ nope.x }}",
         "{{ strftime_now('%9999999d') }}",
