@@ -19,7 +19,7 @@ warnings.filterwarnings("ignore")
 NAMES = ["a", "b", "n", "s", "xs", "d", "nothing", "messages", "tools", "flag", "f", "big", "mixed", "rows"]
 KEYS = ["role", "content", "name", "k", "items", "x", "0", "type", "nope", "b"]
 STRINGS = ["", "a", "abc", " a b ", "x,y,,z", "Hello World", "it's", 'say "hi"', "é🥾ß", "İΑΣ", "<b>&", "\\n", "a\\nb\\n", "\\t x", "12", "-3.5",
-           "1_000", "0x1F", "nan", "%s", "%d", "%5.2f|", "{}", "{0}{1}", "{:>6}", "they're o'neil-x", "\\u00a0x\\u3000", "ab" * 6, "{{", "%}"]
+           "1_000", "0x1F", "nan", "%s", "%d", "%5.2f|", "{}", "{0}{1}", "{:>6}", "they're o'neil-x", "\\u00a0x\\u3000", "ab" * 6, "{{", "%}", "look-out--over -b", "--a-b- well-known"]
 METHODS = ["strip()", "lstrip()", "rstrip()", "strip('a')", "upper()", "lower()", "title()", "capitalize()", "swapcase()", "split()", "split(',')",
            "split('a', 1)", "rsplit(' ', 1)", "splitlines()", "replace('a', 'XY')", "replace('', '-')", "startswith('a')", "endswith('z')", "find('a')",
            "index('a')", "count('a')", "partition(',')", "rpartition('a')", "isdigit()", "isalpha()", "isupper()", "islower()", "isspace()", "istitle()",
@@ -80,7 +80,7 @@ class Grammar:
                   "zfill(6)", "center(9)", "ljust(5, '.')", "rjust(7)", "expandtabs(4)", "casefold()", "removeprefix('a')", "removesuffix('z')", "join(['p', 'q'])"]
         filters = ["trim", "upper", "lower", "title", "capitalize", "string", "safe", "e", "forceescape", "replace('a', 'b')", "indent(2)", "indent(3, true)", "indent(2, blank=true)",
                    "truncate(6)", "truncate(5, true, '..')", "center(11)", "urlencode", "wordwrap(5)", "striptags", "tojson", "tojson(ensure_ascii=true)", "reverse", "first", "last", "default('D')",
-                   "wordwrap(7)", "trim('x')", "replace('a', 'b', 1)", "default('D', true)", "join('-')", "list | join", "max", "min"]
+                   "wordwrap(7)", "wordwrap(3, false)", "wordwrap(4, break_on_hyphens=false)", "trim('x')", "replace('a', 'b', 1)", "default('D', true)", "join('-')", "list | join", "max", "min"]
         return [lambda: self.string(), lambda: f"{x()} + {x()}", lambda: f"({x()} ~ {self.any_(d - 1)})", lambda: f"({x()}).{self.pick(simple)}", lambda: f"({x()}) | {self.pick(filters)}",
                 lambda: f"({x()})[{self.pick(['', '0', '1', '-3', '-1', 'n'])}:{self.pick(['', '1', '-1', '4', 'n'])}{self.pick(['', '', ':2', ':-1'])}]", lambda: f"({x()} if {self.bool_(d - 1)} else {x()})",
                 lambda: f"({l()}) | join({self.pick(['', ', '.__repr__(), x()])})", lambda: f"({self.any_(d - 1)}) | string", lambda: f"({self.any_(d - 1)}) | tojson{self.pick(['', '(indent=2)', '(sort_keys=true)', '(separators=(chr, chr))'.replace('chr', self.string())])}",

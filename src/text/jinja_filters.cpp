@@ -345,6 +345,18 @@ Value absolute(Interpreter& in, const Value& v, Arguments&& a) {
     return compare(v, Value::integer(0), "<") == -1 ? in.negate(v) : Value::integer(v.to_big());
 }
 
+// The nearest multiple of 10^zeros, ties to even. `more`: the value is a fraction above `v`, which decides a
+// tie. In whole numbers, since 10 to a power is no exact double beyond 22.
+BigInt round_to_zeros(const BigInt& v, int zeros, bool more) {
+    BigInt unit(1), quotient, rest, half_quotient, odd;
+    for (int i = 0; i < zeros; ++i) unit = unit * BigInt(10);
+    BigInt::divide(v, unit, quotient, rest);
+    BigInt::divide(quotient, BigInt(2), half_quotient, odd);
+    const int half = BigInt::compare(rest + rest, unit);
+    if (half > 0 || (half == 0 && (more || !odd.zero()))) quotient = quotient + BigInt(1);
+    return quotient * unit;
+}
+
 // Python's round: the decimal value that is nearest to the double itself, ties to even.
 double round_half_even(double d, int digits) {
     if (!std::isfinite(d) || digits > 323) return d;
@@ -354,8 +366,11 @@ double round_half_even(double d, int digits) {
         return std::strtod(text, nullptr);
     }
     if (digits < -308) return std::copysign(0.0, d);
-    const double scale = std::pow(10.0, -digits);
-    return std::nearbyint(d / scale) * scale;
+    const double size = std::fabs(d);
+    const double rounded =
+        round_to_zeros(BigInt::from_double(size), -digits, size != std::trunc(size)).to_double();
+    if (std::isinf(rounded)) raise("OverflowError", "rounded value too large to represent");
+    return std::copysign(rounded, d);
 }
 
 Value round_filter(Interpreter& in, const Value& v, Arguments&& a) {
@@ -379,14 +394,7 @@ Value round_filter(Interpreter& in, const Value& v, Arguments&& a) {
     }
     if (v.is_float()) return Value::floating(round_half_even(d, int(precision)));
     if (precision >= 0) return Value::integer(v.to_big());
-    BigInt unit(1), quotient, rest;  // an integer to tens, hundreds …, ties to even
-    for (std::int64_t i = 0; i < -precision; ++i) unit = unit * BigInt(10);
-    BigInt::divide(v.to_big(), unit, quotient, rest);
-    const int half = BigInt::compare(rest + rest, unit);
-    BigInt two_q, odd;
-    BigInt::divide(quotient, BigInt(2), two_q, odd);
-    if (half > 0 || (half == 0 && !odd.zero())) quotient = quotient + BigInt(1);
-    return Value::integer(quotient * unit);
+    return Value::integer(round_to_zeros(v.to_big(), int(-precision), false));
 }
 
 Value file_size(Interpreter& in, const Value& v, Arguments&& a) {

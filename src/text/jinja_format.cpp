@@ -505,9 +505,7 @@ private:
             case 'o': {
                 const bool decimal = l.type == 'd' || l.type == 'i' || l.type == 'u';
                 Value i = v;
-                if (v.is_undefined())
-                    raise("TypeError",
-                          std::string("%") + l.type + " format: a real number is required, not Undefined");
+                if (decimal && v.is_undefined()) raise_undefined(v);
                 if (decimal && v.is_float()) {
                     if (!std::isfinite(v.as_float()))
                         raise("OverflowError", "cannot convert float infinity to integer");
@@ -534,6 +532,7 @@ private:
             case 'F':
             case 'g':
             case 'G': {
+                if (v.is_undefined()) raise_undefined(v);
                 if (!v.is_number()) raise("TypeError", "must be real number, not " + type_name(v));
                 const double d = v.is_float() ? v.as_float() : v.to_big().to_double();
                 if (l.precision < 0) l.precision = 6;
