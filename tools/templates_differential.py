@@ -290,6 +290,14 @@ def reference(cases):
         yield answer
 
 
+def is_address(ours, reference):
+    """Ours are 0x7f0000000000: where the texts differ, we have a nought. Else one shows, whatever stands between its characters."""
+    other = [(a, b) for a, b in zip(ours, reference) if a != b]
+    if len(ours) == len(reference) and len(other) >= 4 and all(a == "0" and b.lower() in "0123456789abcdef" for a, b in other):
+        return True
+    return bool(re.search("0x7[ef]", re.sub(r"[\W_]", "", reference).lower()))
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--seed", type=int, default=1)
@@ -310,8 +318,8 @@ def main():
             counts["without an end in the reference, " + ("a budget's error here" if "ResourceError" in o.get("error", "") else "ended here")] += 1
             print(json.dumps(c["template_text"], ensure_ascii=False)[:300] + "\n  ours", json.dumps(o, ensure_ascii=False)[:300])
             continue
-        # An object's address tells nothing, whatever stands between its characters.
-        if "text" in r and "0x7f" in re.sub(r"[\W_]", "", r["text"]).lower():
+        # An object's address tells nothing.
+        if "text" in r and is_address(o.get("text", ""), r["text"]):
             counts["addresses"] += 1
             continue
         # It folds constants, and writes one that is nan or inf into its Python code, where that is a name.

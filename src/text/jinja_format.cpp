@@ -402,7 +402,8 @@ public:
             at = percent + 1;
             out.append(conversion(s, at));
         }
-        const bool mapping = argument_.is_dict() || argument_.is_list();
+        // To Python whatever has a __getitem__ is a mapping here: an undefined has one, which would raise.
+        const bool mapping = argument_.is_dict() || argument_.is_list() || argument_.is_undefined();
         if (!by_key_ && !mapping && next_ < values_.size())
             raise("TypeError", "not all arguments converted during string formatting");
         return in_.own(out.finish(), format_.is_markup());

@@ -302,14 +302,33 @@ bool is_constant(const Expr& e) {
         case ExprKind::name:
         case ExprKind::namespace_ref:
         case ExprKind::call:
-        case ExprKind::test:
             return false;
         case ExprKind::filter:
+        case ExprKind::test:
             return e.children[0] && !asks_for_context(e.name) && is_constant(*e.children[0]) &&
                    (!e.arguments || are_constant(*e.arguments));
         default:
             return std::all_of(e.children.begin(), e.children.end(),
                                [](const ExprPtr& c) { return !c || is_constant(*c); });
+    }
+}
+
+// Whether a constant's value can be, or hold, what a slice of it gave: an undefined, which the reference
+// computes but doesn't put in the expression's place.
+bool may_be_slice(const Expr& e) {
+    switch (e.kind) {
+        case ExprKind::slice:
+            return true;
+        case ExprKind::conditional:
+        case ExprKind::logical_and:
+        case ExprKind::logical_or:
+        case ExprKind::tuple:
+        case ExprKind::list:
+        case ExprKind::dict:
+            return std::any_of(e.children.begin(), e.children.end(),
+                               [](const ExprPtr& c) { return c && may_be_slice(*c); });
+        default:
+            return false;
     }
 }
 
@@ -376,8 +395,7 @@ private:
     void visit(Expr* e, const Frame& f) {
         if (!e) return;
         if (e->kind == ExprKind::name || e->kind == ExprKind::namespace_ref) place(*e, f);
-        if (!e->folded && e->kind != ExprKind::slice && !e->children.empty() && is_constant(*e))
-            mark_folded(*e);
+        if (!e->folded && !e->children.empty() && is_constant(*e) && !may_be_slice(*e)) mark_folded(*e);
         Frame inner = f;
         if (e->kind == ExprKind::conditional) inner.soft = true;
         for (std::size_t i = 0; i < e->children.size(); ++i) {
