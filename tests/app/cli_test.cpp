@@ -3,6 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "app/cli/io.h"
+#include "base/mmap.h"
 #include "tests/app/checkpoint.h"
 #include "tests/app/process.h"
 #include "tests/support.h"
@@ -94,6 +96,20 @@ TEST(Weights, ReadInsteadOfMappedGiveTheSameAnswer) {
     const Outcome mapped = run(ask({}), kNoInput), read = run(ask({"--no-mmap"}), kNoInput);
     EXPECT_EQ(read.code, 0) << read.err;
     EXPECT_EQ(read.out, mapped.out);
+}
+
+TEST(Weights, AFileCutShortUnderTheProgramEndsItInALine) {
+    TempDir dir;
+    const std::string path = dir.file("model.safetensors", std::string(1 << 16, 'x'));
+    EXPECT_EXIT(
+        {
+            app::end_in_a_line_without_the_file();
+            const MappedFile file(path);
+            (void)!::truncate(path.c_str(), 0);
+            volatile std::byte first = file.bytes()[0];
+            (void)first;
+        },
+        testing::ExitedWithCode(1), "llmgen: error: a file of the checkpoint got shorter.*--no-mmap");
 }
 
 TEST(Cli, StdoutIsTheAnswerAndANewline) {

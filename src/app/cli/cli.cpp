@@ -141,6 +141,7 @@ CLI::App* add_subcommand(CLI::App& root,
 
 int run_cli(int argc, const char* const* argv) {
     prepare_descriptors();
+    end_in_a_line_without_the_file();
     return guarded([&] {
         Interrupts interrupts;
         CLI::App root(kDescription, "llmgen");

@@ -33,6 +33,24 @@ void prepare_descriptors() {
             (void)!::open("/dev/null", fd == 2 ? O_WRONLY : O_RDONLY);
 }
 
+void end_in_a_line_without_the_file() {
+    struct sigaction action {};
+    action.sa_flags = int(SA_SIGINFO | SA_RESETHAND);
+    action.sa_sigaction = [](int number, siginfo_t* info, void*) {
+        if (info->si_code != BUS_ADRERR) {  // no file's doing: as if nobody had asked
+            ::raise(number);
+            return;
+        }
+        static constexpr std::string_view kLine =
+            "\nllmgen: error: a file of the checkpoint got shorter while it was in use, or can't be read any "
+            "more; "
+            "start again when it is whole (--no-mmap reads files at the start)\n";
+        (void)!::write(2, kLine.data(), kLine.size());
+        ::_exit(1);
+    };
+    ::sigaction(SIGBUS, &action, nullptr);
+}
+
 bool is_terminal(int fd) { return ::isatty(fd) == 1; }
 
 bool is_capable_terminal(int fd) {

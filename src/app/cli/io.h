@@ -19,6 +19,10 @@ namespace llmgen::app {
 
 /// SIGPIPE off; descriptors 0 to 2 that the caller closed are taken, so that no model file lands on them.
 void prepare_descriptors();
+/// From now on a mapped file that was cut short under the program, or whose disk fails, ends it with one line
+/// and exit code 1, not by a signal (SIGBUS): a checkpoint is read where it lies until its weights are
+/// packed.
+void end_in_a_line_without_the_file();
 
 bool is_terminal(int fd);
 /// A terminal that understands cursor movement: not TERM=dumb.
