@@ -4,12 +4,9 @@
 namespace llmgen::kernels {
 
 bool gemv_fuses_norm(int n_tokens, int in, DType act_type, DType weight_type) {
-    // A block fits the 99 KiB that the smallest cards since sm_80 give one, gemv_qkv's own arrays included;
-    // and two fit an SM of the large ones.
-    constexpr std::size_t kMost = 88 << 10;
     const int per_vec = weight_type == DType::f32 ? 4 : 8;
     return n_tokens <= kMaxGemvTokens && in % per_vec == 0 &&
-           std::size_t(n_tokens) * std::size_t(in) * size_of(act_type) <= kMost;
+           std::size_t(n_tokens) * std::size_t(in) * size_of(act_type) <= kMostNormShared;
 }
 
 void gemv(const Gemv& p, Dependent dependent, Stream stream) {

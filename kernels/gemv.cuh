@@ -27,6 +27,9 @@ namespace llmgen::kernels {
 inline constexpr int kGemvWarps = 8;
 inline constexpr int kGemvThreads = kGemvWarps * kWarp;
 inline constexpr int kGemvUnroll = 4;
+/// Of normalised rows: a block fits the 99 KiB that the smallest cards since sm_80 give one, gemv_qkv's own
+/// arrays included; and two fit an SM of the large ones.
+inline constexpr std::size_t kMostNormShared = 88 << 10;
 
 enum class GemvEnd { store, add, swiglu, argmax, qkv };
 
@@ -242,8 +245,9 @@ void launch_gemv_tokens(
 template <GemvEnd kEnd, typename W, typename Act>
 void launch_gemv(const Gemv& p, Dependent dependent, Stream stream, const char* name) {
     const int n_pairs = count_pairs<kEnd>(p);
-    Shape shape{unsigned((n_pairs + kGemvWarps - 1) / kGemvWarps), 1, 1, kGemvThreads, 0};
+    Shape shape{unsigned((n_pairs + kGemvWarps - 1) / kGemvWarps), 1, 1, kGemvThreads};
     if (p.norm_weight != nullptr) {
+        shape.most_shared = kMostNormShared;
         shape.dynamic_shared = std::size_t(p.n_tokens) * std::size_t(p.in) * sizeof(Act);
         return launch_gemv_tokens<kEnd, W, Act, true>(p, shape, dependent, stream, name);
     }

@@ -204,13 +204,15 @@ __device__ __forceinline__ float sub_rn(float a, float b) { return __fsub_rn(a, 
 __device__ __forceinline__ float mul_rn(float a, float b) { return __fmul_rn(a, b); }
 __device__ __forceinline__ float max_f32(float a, float b) { return fmaxf(a, b); }
 
-/// Whether the current device lets a launch start before the one before it has ended; older ones refuse the
-/// attribute.
-inline bool overlaps_launches() {
-    int device = 0, major = 0;
+/// Whether the current device lets a launch of this kernel start before the one before it has ended.
+template <typename Kernel>
+bool overlaps_launches(Kernel* kernel) {
+    int device = 0, major = 0, driver = 0;
+    cudaFuncAttributes code{};
     return cudaGetDevice(&device) == cudaSuccess &&
            cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-           major >= 9;
+           cudaDriverGetVersion(&driver) == cudaSuccess && major >= 9 &&
+           cudaFuncGetAttributes(&code, kernel) == cudaSuccess && may_overlap(major, code.ptxVersion, driver);
 }
 
 /// Launches; an error is kept by the runtime and found by the caller's check.
@@ -221,8 +223,8 @@ void launch(const char*,
             Dependent dependent,
             Stream stream,
             Arguments... arguments) {
-    if (shape.dynamic_shared > 48 * 1024)
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shape.dynamic_shared));
+    if (const std::size_t bytes = shared_to_ask_for(shape); bytes > 0)
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes));
     cudaLaunchAttribute attribute{};
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -232,7 +234,7 @@ void launch(const char*,
     config.dynamicSmemBytes = shape.dynamic_shared;
     config.stream = stream;
     config.attrs = &attribute;
-    config.numAttrs = dependent == Dependent::yes && overlaps_launches() ? 1 : 0;
+    config.numAttrs = dependent == Dependent::yes && overlaps_launches(kernel) ? 1 : 0;
     cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
 }
 

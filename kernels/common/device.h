@@ -39,6 +39,7 @@ void launch(const char* name,
     launch.grid = {shape.grid_x, shape.grid_y, shape.grid_z};
     launch.block = {shape.threads, 1, 1};
     launch.dynamic_shared = shape.dynamic_shared;
+    launch.granted_shared = shared_to_ask_for(shape);
     launch.dependent = dependent == Dependent::yes;
     launch.body = [=] { kernel(Parameters(arguments)...); };
     launch.kernel = reinterpret_cast<const void*>(kernel);

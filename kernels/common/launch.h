@@ -1,4 +1,4 @@
-// The shape of a launch, for both sides of the seam.
+// The shape of a launch, for both sides of the seam, and the rules of launches that the host must keep.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +13,29 @@ struct Shape {
     unsigned grid_x = 1, grid_y = 1, grid_z = 1;
     unsigned threads = 1;
     std::size_t dynamic_shared = 0;
+    /// The most that any launch of this kernel takes; 0: all take the same.
+    std::size_t most_shared = 0;
 };
+
+/// How much dynamic shared memory a launch must ask for first; 0: nothing. Without asking, a block has 48 KiB
+/// less the kernel's own arrays, whose size the host doesn't know, so any amount is asked for. Of one kernel
+/// it is always the same, lest a small launch take back what a recorded larger one was granted.
+inline std::size_t shared_to_ask_for(const Shape& shape) {
+    return shape.dynamic_shared == 0                  ? 0
+           : shape.dynamic_shared < shape.most_shared ? shape.most_shared
+                                                      : shape.dynamic_shared;
+}
 
 /// Whether a launch may start before the one before it in the stream has ended (programmatic dependent
 /// launch). Its kernel must call grid_dependency_wait() in every thread before it reads what a predecessor
 /// wrote, writes what one reads, or leaves.
 enum class Dependent : bool { no, yes };
+
+/// Whether dependent launches of a kernel may overlap. `major`: of the card; older ones refuse the attribute.
+/// `virtual_arch`: what the kernel was compiled for (90 for sm_90a): below 90 its waits are empty, also where
+/// the driver makes code for a newer card of it. `driver`: before CUDA 12.3 such launches can't be recorded.
+inline bool may_overlap(int major, int virtual_arch, int driver) {
+    return major >= 9 && virtual_arch >= 90 && driver >= 12030;
+}
 
 }  // namespace llmgen::kernels

@@ -80,6 +80,7 @@ void Witness::run_now(simt::Machine& machine, const simt::Launch& launch, std::f
     copy.grid = launch.grid;
     copy.block = launch.block;
     copy.dynamic_shared = launch.dynamic_shared;
+    copy.granted_shared = launch.granted_shared;
     copy.dependent = launch.dependent;
     copy.body = std::move(body);
     inside_ = true;

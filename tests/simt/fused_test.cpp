@@ -167,6 +167,12 @@ TEST(Fused, QkvIsTheThreeStepsBitForBit) {
     });
 }
 
+/// The normalised rows and the kernel's own arrays together pass 48 KiB, the rows alone don't.
+TEST(Fused, QkvOfAWideModelAsksForItsMemory) {
+    check_qkv<bf16, bf16>({5, 1, 1, 16, 16, 4096});
+    check_qkv<bf16, bf16>({8, 1, 1, 16, 16, 5632, true});  // the most: 88 KiB
+}
+
 TEST(Fused, QkvTakesWhatItSays) {
     EXPECT_FALSE(kernels::gemv_takes_qkv(7, 0, false));
     EXPECT_FALSE(kernels::gemv_takes_qkv(24, 24, true));  // blocks would span two heads
@@ -255,6 +261,11 @@ TEST(Fused, NormsAreRmsnormBitForBit) {
         check_norm<float, float>(2, 18, 132);
         check_norm<f16, float>(5, 10, 264);
     });
+}
+
+TEST(Fused, NormsOfWideModelsAskForTheirMemory) {
+    check_norm<bf16, bf16>(6, 6, 4096);  // 48 KiB of rows beside the kernel's own arrays
+    check_norm<bf16, bf16>(8, 6, 5632);  // the most: 88 KiB
 }
 
 }  // namespace

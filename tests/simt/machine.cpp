@@ -38,8 +38,8 @@ const char* name_of(Wait wait) {
 
 // --- shared memory
 
-SharedMemory::SharedMemory(char* memory, std::size_t dynamic_bytes)
-    : data_(memory), dynamic_bytes_(dynamic_bytes) {
+SharedMemory::SharedMemory(char* memory, std::size_t dynamic_bytes, std::size_t granted)
+    : data_(memory), dynamic_bytes_(dynamic_bytes), granted_(granted) {
     ASAN_UNPOISON_MEMORY_REGION(data_, dynamic_bytes);
     std::memset(data_, 0xff, dynamic_bytes);
     used_ = align_up(dynamic_bytes + kRedZone);
@@ -60,7 +60,10 @@ void* SharedMemory::array(const void* key, std::size_t bytes) {
         if (known == key) return data_ + offset;
     const std::size_t offset = used_, end = align_up(offset + bytes + kRedZone);
     static_bytes_ += bytes;
-    if (static_bytes_ > kStaticCapacity || static_bytes_ + dynamic_bytes_ > kCapacity || end > kAllocation)
+    // Granting fails where the card hasn't got so much beside the kernel's own arrays; the launch then has
+    // none.
+    if (static_bytes_ > kUnasked || static_bytes_ + std::max(dynamic_bytes_, granted_) > kCapacity ||
+        (granted_ < dynamic_bytes_ && static_bytes_ + dynamic_bytes_ > kUnasked) || end > kAllocation)
         return nullptr;
     ASAN_UNPOISON_MEMORY_REGION(data_ + offset, bytes);
     std::memset(data_ + offset, 0xff, bytes);
@@ -264,18 +267,21 @@ std::vector<std::size_t> Machine::sequence(std::size_t n) {
 void Machine::prepare(Launch& launch) {
     const std::size_t n_threads = launch.block.count();
     if (launch.grid.count() == 0 || n_threads == 0 || n_threads > 1024 || launch.grid.y > 65535 ||
-        launch.grid.z > 65535 || launch.dynamic_shared > SharedMemory::kCapacity)
-        throw Fault(fmt::format(
-            "{}: no card takes a grid of {} x {} x {} blocks of {} threads with {} bytes of "
-            "dynamic shared memory",
-            launch.name, launch.grid.x, launch.grid.y, launch.grid.z, n_threads, launch.dynamic_shared));
+        launch.grid.z > 65535 || launch.grid.x > 0x7fffffffu ||
+        std::max(launch.dynamic_shared, launch.granted_shared) > SharedMemory::kCapacity ||
+        launch.dynamic_shared > std::max(launch.granted_shared, SharedMemory::kUnasked))
+        throw Fault(
+            fmt::format("{}: no card takes a grid of {} x {} x {} blocks of {} threads with {} bytes of "
+                        "dynamic shared memory, of which {} were asked for",
+                        launch.name, launch.grid.x, launch.grid.y, launch.grid.z, n_threads,
+                        launch.dynamic_shared, launch.granted_shared));
     launch.order = sequence(launch.grid.count());
 }
 
 void Machine::admit(Launch& launch, std::size_t max_resident) {
     while (launch.resident.size() < max_resident && launch.next < launch.order.size()) {
         const std::size_t linear = launch.order[launch.next++];
-        auto block = std::make_unique<Block>(take_shared(), launch.dynamic_shared);
+        auto block = std::make_unique<Block>(take_shared(), launch);
         block->launch = &launch;
         const Dim3 grid = launch.grid, shape = launch.block;
         block->index = {unsigned(linear % grid.x), unsigned(linear / grid.x % grid.y),

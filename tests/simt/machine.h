@@ -138,6 +138,7 @@ struct Launch {
     std::string name;
     Dim3 grid, block;
     std::size_t dynamic_shared = 0;
+    std::size_t granted_shared = 0;  // dynamic, as asked for before the launch; 0: nobody asked
     bool dependent = false;
     std::function<void()> body;
     const void* kernel = nullptr;               // the kernel function
@@ -152,11 +153,13 @@ struct Launch {
 /// The shared memory of one block: [dynamic][red zone][array][red zone]…, filled with NaN patterns.
 class SharedMemory {
 public:
-    static constexpr std::size_t kCapacity = 227 << 10, kStaticCapacity = 48 << 10, kRedZone = 64;
+    /// Of a block: on the smallest card since sm_80, and without asking.
+    static constexpr std::size_t kCapacity = 99 << 10, kUnasked = 48 << 10, kRedZone = 64;
     static constexpr std::size_t kAllocation = 512 << 10;
     /// `memory`: kAllocation bytes, 128-byte aligned, all marked as poisoned for AddressSanitizer; left so at
     /// the end.
-    SharedMemory(char* memory, std::size_t dynamic_bytes);
+    /// `granted`: the dynamic bytes that were asked for before the launch.
+    SharedMemory(char* memory, std::size_t dynamic_bytes, std::size_t granted);
     ~SharedMemory();
     char* memory() const { return data_; }
     SharedMemory(const SharedMemory&) = delete;
@@ -172,7 +175,7 @@ public:
 private:
     void red_zone(std::size_t offset, std::size_t bytes);
     char* data_;
-    std::size_t dynamic_bytes_, static_bytes_ = 0, used_;
+    std::size_t dynamic_bytes_, granted_, static_bytes_ = 0, used_;
     std::vector<std::pair<const void*, std::size_t>> arrays_;
     std::vector<std::pair<std::size_t, std::size_t>> red_zones_;
 };
@@ -186,7 +189,7 @@ struct Block {
     std::size_t n_done = 0, n_barrier = 0;
     Site barrier_site;
     std::shared_ptr<void> witness;  // what another interpreter of the kernel keeps for the block
-    Block(char* memory, std::size_t dynamic_bytes) : shared(memory, dynamic_bytes) {}
+    Block(char* memory, const Launch& what) : shared(memory, what.dynamic_shared, what.granted_shared) {}
 };
 
 /// One emulated device; each host thread has its own.

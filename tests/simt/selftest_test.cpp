@@ -349,5 +349,50 @@ TEST(SelfTest, FindsMoreSharedMemoryThanACardHas) {
                  Fault);
 }
 
+/// 2 KiB of its own beside what the launch brings.
+void run_with_shared(std::size_t dynamic, std::size_t granted) {
+    simt::Launch launch;
+    launch.name = "modest";
+    launch.block = {32, 1, 1};
+    launch.dynamic_shared = dynamic;
+    launch.granted_shared = granted;
+    launch.body = [] {
+        SHARED_ARRAY(float, own, 512);
+        own[threadIdx.x] = 0;
+    };
+    Machine::get().launch(std::move(launch));
+}
+TEST(SelfTest, FindsSharedMemoryThatNobodyAskedFor) {
+    run_with_shared(46 << 10, 0);
+    run_with_shared(97 << 10, 97 << 10);
+    expect_fault([] { run_with_shared(47 << 10, 0); }, "do not fit");  // 48 KiB less its own
+    expect_fault([] { run_with_shared(49 << 10, 0); }, "0 were asked for");
+    expect_fault([] { run_with_shared(60 << 10, 59 << 10); }, "were asked for");
+    expect_fault([] { run_with_shared(16, 98 << 10); }, "do not fit");  // the asking fails
+    expect_fault([] { run_with_shared(16, 100 << 10); }, "were asked for");
+}
+TEST(SelfTest, FindsGridsThatNoCardTakes) {
+    for (const simt::Dim3 grid : {simt::Dim3{1, 65536, 1}, {1, 1, 65536}, {0x80000000u, 1, 1}, {1, 0, 1}}) {
+        simt::Launch tried;
+        tried.block = {32, 1, 1};
+        tried.grid = grid;
+        tried.body = [] {};
+        expect_fault([&] { Machine::get().launch(std::move(tried)); }, "no card takes a grid");
+    }
+}
+
+TEST(LaunchRules, SharedMemoryIsAlwaysAskedForAndByOneKernelAlwaysTheSame) {
+    EXPECT_EQ(shared_to_ask_for({1, 1, 1, 32, 0, 88 << 10}), 0u);
+    EXPECT_EQ(shared_to_ask_for({1, 1, 1, 32, 16}), 16u);
+    EXPECT_EQ(shared_to_ask_for({1, 1, 1, 32, 16, 88 << 10}), 88u << 10);
+}
+TEST(LaunchRules, LaunchesOverlapOnlyWhereCardCodeAndDriverKnowIt) {
+    EXPECT_TRUE(may_overlap(9, 90, 12030));
+    EXPECT_TRUE(may_overlap(12, 120, 13000));
+    EXPECT_FALSE(may_overlap(8, 80, 13000));
+    EXPECT_FALSE(may_overlap(9, 80, 13000));  // code made by the driver of older PTX: its waits are empty
+    EXPECT_FALSE(may_overlap(9, 90, 12020));
+}
+
 }  // namespace
 }  // namespace llmgen::selftest

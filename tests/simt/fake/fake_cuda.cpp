@@ -32,6 +32,7 @@ Launch copy_of(const Launch& launch) {
     copy.grid = launch.grid;
     copy.block = launch.block;
     copy.dynamic_shared = launch.dynamic_shared;
+    copy.granted_shared = launch.granted_shared;
     copy.dependent = launch.dependent;
     copy.body = launch.body;
     return copy;
