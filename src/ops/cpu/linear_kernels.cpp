@@ -14,25 +14,27 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr int kVectors = kPanel / kLanes;  // of one panel row
 // Rows a tile: accumulators + weights + one broadcast must fit the registers (32, 16, 16).
-constexpr int kTileRows = kLanes == 16 ? 12 : kLanes == 8 ? 3 : kLanes == 4 ? 1 : 1;
-
+constexpr int kTileRows = kLanes == 16 ? 12 : kLanes == 8 ? 6 : kLanes == 4 ? 1 : 1;
+// Vectors of the panel that a tile does at once. With 16 registers, 4 and 6 rows take half a panel after the
+// other: a bf16 is widened for twice as many rows than by tiles of 3 whole panels, and nothing is spilled.
 template <int kRows>
-HWY_INLINE void accumulate(F32 (&acc)[kRows][kVectors],
-                           const F32 (&w)[kVectors],
-                           const float* HWY_RESTRICT x) {
+constexpr int kAtOnce = kLanes == 8 && kRows > 3 ? kVectors / 2 : kVectors;
+
+template <int kRows, int kCount>
+HWY_INLINE void accumulate(F32 (&acc)[kRows][kCount], const F32 (&w)[kCount], const float* HWY_RESTRICT x) {
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
         const F32 xr = hn::Set(DF32(), x[r]);
 #pragma GCC unroll 32
-        for (int v = 0; v < kVectors; ++v) acc[r][v] = hn::MulAdd(w[v], xr, acc[r][v]);
+        for (int v = 0; v < kCount; ++v) acc[r][v] = hn::MulAdd(w[v], xr, acc[r][v]);
     }
 }
 
-template <int kRows, bool kAdd>
-HWY_INLINE void store_tile(float* out, std::int64_t stride, const F32 (&acc)[kRows][kVectors]) {
+template <bool kAdd, int kRows, int kCount>
+HWY_INLINE void store_tile(float* out, std::int64_t stride, const F32 (&acc)[kRows][kCount]) {
     const DF32 d;
     for (int r = 0; r < kRows; ++r, out += stride)
-        for (int v = 0; v < kVectors; ++v) {
+        for (int v = 0; v < kCount; ++v) {
             float* to = out + v * kLanes;
             hn::StoreU(kAdd ? hn::Add(acc[r][v], hn::LoadU(d, to)) : acc[r][v], d, to);
         }
@@ -46,19 +48,22 @@ void tile_f32(float* out,
               std::int64_t depth,
               Ahead ahead) {
     const DF32 d;
-    const auto* HWY_RESTRICT weight = static_cast<const float*>(panel);
-    const auto* HWY_RESTRICT x = static_cast<const float*>(x_packed);
-    F32 acc[kRows][kVectors];
-    for (auto& row : acc)
-        for (auto& a : row) a = hn::Zero(d);
-    for (std::int64_t i = 0; i < depth; ++i, weight += kPanel, x += kRows, ahead.at += ahead.step) {
-        prefetch_128(ahead.at);
-        F32 w[kVectors];
+    constexpr int kCount = kAtOnce<kRows>;
+    for (int first = 0; first < kVectors; first += kCount, ahead.step = 0) {
+        const float* HWY_RESTRICT weight = static_cast<const float*>(panel) + first * kLanes;
+        const float* HWY_RESTRICT x = static_cast<const float*>(x_packed);
+        F32 acc[kRows][kCount];
+        for (auto& row : acc)
+            for (auto& a : row) a = hn::Zero(d);
+        for (std::int64_t i = 0; i < depth; ++i, weight += kPanel, x += kRows, ahead.at += ahead.step) {
+            prefetch_128(ahead.at);
+            F32 w[kCount];
 #pragma GCC unroll 32
-        for (int v = 0; v < kVectors; ++v) w[v] = hn::LoadU(d, weight + v * kLanes);
-        accumulate<kRows>(acc, w, x);
+            for (int v = 0; v < kCount; ++v) w[v] = hn::LoadU(d, weight + v * kLanes);
+            accumulate(acc, w, x);
+        }
+        store_tile<kAdd>(out + first * kLanes, stride, acc);
     }
-    store_tile<kRows, kAdd>(out, stride, acc);
 }
 
 template <int kRows, bool kAdd>
@@ -70,24 +75,29 @@ void tile_bf16(float* out,
                Ahead ahead) {
     const DF32 d;
     const DU32 du;
-    const auto* HWY_RESTRICT weight = static_cast<const std::uint32_t*>(panel);  // pairs of bf16
-    const auto* HWY_RESTRICT x = static_cast<const float*>(x_packed);
-    F32 acc[kRows][kVectors];
-    for (auto& row : acc)
-        for (auto& a : row) a = hn::Zero(d);
-    for (std::int64_t i = 0; i < depth; i += 2, weight += kPanel, x += 2 * kRows, ahead.at += ahead.step) {
-        prefetch_128(ahead.at);
-        F32 even[kVectors], odd[kVectors];
+    constexpr int kCount = kAtOnce<kRows>;
+    for (int first = 0; first < kVectors; first += kCount, ahead.step = 0) {
+        // Pairs of bf16.
+        const std::uint32_t* HWY_RESTRICT weight = static_cast<const std::uint32_t*>(panel) + first * kLanes;
+        const float* HWY_RESTRICT x = static_cast<const float*>(x_packed);
+        F32 acc[kRows][kCount];
+        for (auto& row : acc)
+            for (auto& a : row) a = hn::Zero(d);
+        for (std::int64_t i = 0; i < depth;
+             i += 2, weight += kPanel, x += 2 * kRows, ahead.at += ahead.step) {
+            prefetch_128(ahead.at);
+            F32 even[kCount], odd[kCount];
 #pragma GCC unroll 32
-        for (int v = 0; v < kVectors; ++v) {
-            const auto pair = hn::LoadU(du, weight + v * kLanes);
-            even[v] = low_bf16(pair);
-            odd[v] = high_bf16(pair);
+            for (int v = 0; v < kCount; ++v) {
+                const auto pair = hn::LoadU(du, weight + v * kLanes);
+                even[v] = low_bf16(pair);
+                odd[v] = high_bf16(pair);
+            }
+            accumulate(acc, even, x);
+            accumulate(acc, odd, x + kRows);
         }
-        accumulate<kRows>(acc, even, x);
-        accumulate<kRows>(acc, odd, x + kRows);
+        store_tile<kAdd>(out + first * kLanes, stride, acc);
     }
-    store_tile<kRows, kAdd>(out, stride, acc);
 }
 
 template <int kRows>
