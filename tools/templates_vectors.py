@@ -62,6 +62,7 @@ WRITTEN = [
     # faults
     ("undefined attribute", "{{ messages[0].nope.x }}", TALK), ("formats nothing of an undefined", "[{{ '%%' % messages[9] }}{{ 'x' % nope }}{{ 'x' % [1] }}]", TALK), ("slices a number in a choice", "{% set b = [(-1)[1:] if 'a', not messages] %}", TALK),
     ("tests slices of numbers", "{% set a = [1[1:] is string, messages] %}{{ a[0] }}{% if 2.5[1:] is not defined %}y{% endif %}{{ ('x' is string)[:1] }}", TALK),
+    ("prints functions", "{% macro f() %}{% endmacro %}{% for v in [messages[0].items, 'a'.upper, 'a'.format, ('a' | safe).upper, (1, 2).count, [1].index, (7).bit_length, 1.5.hex, true.bit_length, range, namespace, dict, cycler, joiner, raise_exception, strftime_now, lipsum, f] %}{{ (v | string).split(' at 0x')[0] }};{% endfor %}{% for x in [1] %}{{ loop.cycle }}{{ loop.changed }}{% endfor %}{{ 'nan' | float | filesizeformat }}{{ 'nan' | float | filesizeformat(true) }}", TALK),
     ("prints slices of numbers", "[{{ (-1)[1:] if 'a' }}{{ [1[1:]] }}{{ 1[1:] | default('D') }}{{ (1[1:] or 'e') ~ 'f' }}]", TALK),
     ("formats an undefined", "{{ '%d' % messages[0].days }}", TALK), ("formats an undefined attribute", "{{ '%5.1f' % nope }}", TALK), ("formats an undefined in hex", "{{ '%x' % nope }}", TALK),
     ("round overflows", "{{ 1.7e308 | round(-308) }}", TALK), ("undefined call", "{{ nope() }}", TALK), ("unknown filter", "a\nb {{ 1 | nope }}", TALK), ("unknown tag", "a\n{% nope %}", TALK),

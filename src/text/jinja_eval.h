@@ -184,6 +184,9 @@ Value string_method(Interpreter& in, const Value& self, const std::string& name,
 /// strftime_now.
 void add_globals(Interpreter::Variables& variables);
 Value bind_function(std::string name, std::function<Value(Interpreter&, Arguments&&)> f, int depth = 0);
+/// `function` of bind_function, which a template that prints it shows as `text`; its address is kAddress.
+Value shown_as(Value function, std::function<std::string(Interpreter&)> text);
+inline constexpr const char* kAddress = "0x7f0000000000";
 /// An iterator as a value: usable once, true, without length.
 Value make_generator(Iterator next, std::string name, int depth = 0);
 bool is_callable(const Value& v);

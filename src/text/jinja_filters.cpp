@@ -416,7 +416,7 @@ Value file_size(Interpreter& in, const Value& v, Arguments&& a) {
     static constexpr std::string_view kPrefixes = "KMGTPEZY";
     for (std::size_t i = 0; i < kPrefixes.size(); ++i) {
         unit *= base;
-        if (bytes >= unit && i + 1 < kPrefixes.size()) continue;
+        if (!(bytes < unit) && i + 1 < kPrefixes.size()) continue;  // no number: the last
         char number[400];
         std::snprintf(number, sizeof number, "%.1f ", base * bytes / unit);
         std::string prefix(1, kPrefixes[i]);

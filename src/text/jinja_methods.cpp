@@ -424,9 +424,7 @@ std::optional<Value> number_attribute(const Value& self, std::string_view name) 
     });
 }
 
-}  // namespace
-
-std::optional<Value> find_method(Interpreter&, const Value& self, std::string_view name) {
+std::optional<Value> bound_method(const Value& self, std::string_view name) {
     const auto forbidden = [&] {
         return Value::undefined(
             "access to attribute '" + std::string(name) + "' of '" + type_name(self) + "' object is unsafe.",
@@ -446,8 +444,6 @@ std::optional<Value> find_method(Interpreter&, const Value& self, std::string_vi
                 return forbidden();
             [[fallthrough]];
         case Type::tuple:
-            if (self.is_named_tuple() && name == "grouper") return self.items()[0];
-            if (self.is_named_tuple() && name == "list") return self.items()[1];
             if (name != "index" && name != "count" && !(name == "copy" && self.is_list()))
                 return std::nullopt;
             return bind_function(
@@ -473,6 +469,28 @@ std::optional<Value> find_method(Interpreter&, const Value& self, std::string_vi
         default:
             return std::nullopt;
     }
+}
+
+std::string shown_method(Interpreter& in, const Value& self, std::string_view name) {
+    const std::string method(name), at = std::string(" at ") + kAddress + ">";
+    const std::string type = self.is_markup() ? "Markup" : type_name(self);
+    // The sandbox has versions of its own of these.
+    if (self.is_string() && (name == "format" || name == "format_map"))
+        return "<function " + type + "." + method + at;
+    if (self.is_markup())
+        return "<bound method Markup." + method + " of " + std::string(in.repr(self).view()) + ">";
+    return "<built-in method " + method + " of " + type + " object" + at;
+}
+
+}  // namespace
+
+std::optional<Value> find_method(Interpreter&, const Value& self, std::string_view name) {
+    if (self.is_named_tuple() && (name == "grouper" || name == "list"))
+        return self.items()[name == "grouper" ? 0 : 1];
+    std::optional<Value> method = bound_method(self, name);
+    if (!method || !method->is_object()) return method;  // a number's part, or forbidden
+    return shown_as(
+        *method, [self, name = std::string(name)](Interpreter& in) { return shown_method(in, self, name); });
 }
 
 }  // namespace llmgen::jinja

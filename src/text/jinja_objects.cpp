@@ -13,6 +13,11 @@ Value bind_function(std::string name, std::function<Value(Interpreter&, Argument
     return Value::object(std::move(o));
 }
 
+Value shown_as(Value function, std::function<std::string(Interpreter&)> text) {
+    static_cast<Function&>(*function.as_object()).shown = std::move(text);
+    return function;
+}
+
 Value make_generator(Iterator next, std::string name, int depth) {
     if (depth >= kMaxDepth) raise("RecursionError", "a value nested too deeply");
     auto g = std::make_shared<Generator>();
@@ -173,6 +178,14 @@ Value make_dict(Interpreter& in, const Arguments& a) {
     return Value::dict(std::move(d));
 }
 
+// Where the reference makes what its templates see.
+constexpr const char* kUtilities = "transformers.utils.chat_template_utils.";
+constexpr const char* kCompiler = "_cached_compile_jinja_template.<locals>.";
+
+std::string DictType::repr(Interpreter&) const {
+    return std::string("<") + kUtilities + kCompiler + "TemplateDict object at " + kAddress + ">";
+}
+
 Value DictType::call(Interpreter& in, Arguments&& a) { return make_dict(in, a); }
 
 std::optional<Value> DictType::attribute(Interpreter&, std::string_view name) {
@@ -269,17 +282,26 @@ std::optional<Value> Loop::attribute(Interpreter& in, std::string_view name) {
         return index0 == 0 || !before ? Value::undefined("there is no previous item") : *before;
     if (name == "nextitem") return peek() ? *peek() : Value::undefined("there is no next item");
     if (name == "cycle")
-        return bind_function("cycle", [this](Interpreter&, Arguments&& a) {
-            if (a.positional.empty()) raise("TypeError", "no items for cycling given");
-            return a.positional[std::size_t(index0) % a.positional.size()];
-        });
+        return shown_as(
+            bind_function("cycle",
+                          [this](Interpreter&, Arguments&& a) {
+                              if (a.positional.empty()) raise("TypeError", "no items for cycling given");
+                              return a.positional[std::size_t(index0) % a.positional.size()];
+                          }),
+            [this](Interpreter& inner) { return "<bound method LoopContext.cycle of " + repr(inner) + ">"; });
     if (name == "changed")
-        return bind_function("changed", [this](Interpreter&, Arguments&& a) {
-            const bool same = last_changed && std::equal(last_changed->begin(), last_changed->end(),
+        return shown_as(bind_function("changed",
+                                      [this](Interpreter&, Arguments&& a) {
+                                          const bool same =
+                                              last_changed &&
+                                              std::equal(last_changed->begin(), last_changed->end(),
                                                          a.positional.begin(), a.positional.end(), equal);
-            last_changed = std::move(a.positional);
-            return Value::boolean(!same);
-        });
+                                          last_changed = std::move(a.positional);
+                                          return Value::boolean(!same);
+                                      }),
+                        [this](Interpreter& inner) {
+                            return "<bound method LoopContext.changed of " + repr(inner) + ">";
+                        });
     return std::nullopt;
 }
 
@@ -410,6 +432,18 @@ void add_globals(Interpreter::Variables& variables) {
             raise("TypeError", "strftime() argument 1 must be str, not " + type_name(*p[0]));
         return in.own(Text(strftime(in.now(), p[0]->text().view()), p[0]->text().any_user()));
     });
+    const auto shown = [&](const char* name, const std::string& text) {
+        variables[name] = shown_as(variables[name], [text](Interpreter&) { return text; });
+    };
+    const std::string at = std::string(" at ") + kAddress + ">";
+    const std::string locals = std::string("<function ") + kCompiler;
+    shown("range", "<function safe_range" + at);
+    shown("lipsum", "<function generate_lorem_ipsum" + at);
+    shown("namespace", std::string("<class '") + kUtilities + kCompiler + "TemplateNamespace'>");
+    shown("cycler", "<class 'jinja2.utils.Cycler'>");
+    shown("joiner", "<class 'jinja2.utils.Joiner'>");
+    shown("raise_exception", locals + "raise_exception" + at);
+    shown("strftime_now", locals + "strftime_now" + at);
 }
 
 }  // namespace llmgen::jinja

@@ -27,7 +27,7 @@ struct Generator final : Object {
     std::string_view type_name() const override { return "generator"; }
     /// As Python prints it, but for the address, which tells nothing.
     std::string repr(Interpreter&) const override {
-        return "<generator object " + name + " at 0x7f0000000000>";
+        return "<generator object " + name + " at " + kAddress + ">";
     }
     int depth() const override { return depth_; }
     Iterator iterate(Interpreter&) override {
@@ -61,9 +61,11 @@ struct Namespace final : Object {
 
 struct Function final : Object {
     std::string name;
+    std::function<std::string(Interpreter&)> shown;  // as Python prints it
     std::function<Value(Interpreter&, Arguments&&)> f;
     int depth_ = 1;  // of what it is bound to
     std::string_view type_name() const override { return "function"; }
+    std::string repr(Interpreter& in) const override { return shown ? shown(in) : Object::repr(in); }
     int depth() const override { return depth_; }
     bool callable() const override { return true; }
     Value call(Interpreter& in, Arguments&& a) override { return f(in, std::move(a)); }
@@ -126,6 +128,7 @@ struct Joiner final : Object {
 /// `dict`: callable, with fromkeys.
 struct DictType final : Object {
     std::string_view type_name() const override { return "TemplateDict"; }
+    std::string repr(Interpreter&) const override;
     bool callable() const override { return true; }
     Value call(Interpreter& in, Arguments&& a) override;
     std::optional<Value> attribute(Interpreter& in, std::string_view name) override;
