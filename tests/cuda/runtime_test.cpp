@@ -1,7 +1,9 @@
 // The real runtime's own files on the fake device: copies, GEMMs, recorded steps, weights by the ring.
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <cstring>
+#include <thread>
 
 #include "base/error.h"
 #include "kernels.h"
@@ -157,7 +159,7 @@ TEST_P(RuntimeOfTheDevice, GemmsOfEveryKind) {
                 p.out = kOut;
                 p.in = kIn;
                 p.accumulate = accumulate;
-                runtime->gemm(p);
+                EXPECT_TRUE(runtime->gemm(p));
                 const std::vector<float> got = host(out, y.size());
                 for (int t = 0; t < kTokens; ++t)
                     for (int o = 0; o < kOut; ++o) {
@@ -188,20 +190,20 @@ TEST_P(RuntimeOfTheDevice, AnAlgorithmIsPickedOncePerShape) {
     p.in = kIn;
     p.n_tokens = 9;
     runtime->synchronize();
-    for (int i = 0; i < 3; ++i) gemm.run(p, stream.get());
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(gemm.run(p, stream.get()));
     EXPECT_EQ(gemm.n_plans(), 1u);
     p.n_tokens = 10;
-    gemm.run(p, stream.get());
+    EXPECT_TRUE(gemm.run(p, stream.get()));
     EXPECT_EQ(gemm.n_plans(), 2u);
     p.x = x + 4;  // less aligned: another algorithm may be needed
-    gemm.run(p, stream.get());
+    EXPECT_TRUE(gemm.run(p, stream.get()));
     EXPECT_EQ(gemm.n_plans(), 3u);
     p.accumulate = true;
-    gemm.run(p, stream.get());
-    gemm.run(p, stream.get());
+    EXPECT_TRUE(gemm.run(p, stream.get()));
+    EXPECT_TRUE(gemm.run(p, stream.get()));
     EXPECT_EQ(gemm.n_plans(), 4u);
     p.n_tokens = 0;
-    gemm.run(p, stream.get());
+    EXPECT_TRUE(gemm.run(p, stream.get()));
     EXPECT_EQ(gemm.n_plans(), 4u);
 }
 
@@ -254,6 +256,67 @@ TEST_P(RuntimeOfTheDevice, AStepThatFailsWhileItIsRecordedLeavesNoCaptureBehind)
     runtime->step(1, good);
     runtime->step(1, good);
     runtime->synchronize();
+}
+
+/// The current device is each thread's own: an engine computes on another thread than it was loaded on.
+TEST(RuntimeOfTheSecondDevice, AnotherThreadComputesOnItToo) {
+    FakeCard card;
+    card.n_devices = 2;
+    FakeCuda::get().reset(card);
+    std::unique_ptr<Runtime> runtime = make_device_runtime(1);
+    std::jthread([&] {
+        const auto memory = [&](std::vector<float> values) {
+            const std::size_t bytes = values.size() * sizeof(float);
+            void* device = runtime->allocate(bytes);
+            EXPECT_EQ(FakeCuda::get().device_of(device), 1);
+            runtime->copy_in({device, bytes}, {values.data(), bytes}, bytes, 1);
+            return static_cast<float*>(device);
+        };
+        float *gate_up = memory({1, 2}), *out = memory({0}), *x = memory(std::vector<float>(9, 3)),
+              *weight = memory({2}), *y = memory(std::vector<float>(9, 0)), *written = memory({0, 0, 0});
+        runtime->write(written, 12, 4, [](char* to, std::size_t, std::size_t n) { std::memset(to, 0, n); });
+        runtime->finish_writes();
+        Gemm p{};
+        p.y = y;
+        p.x = x;
+        p.weight = weight;
+        p.y_type = p.act_type = DType::f32;
+        p.x_stride = p.y_stride = p.in = p.out = 1;
+        p.n_tokens = 9;
+        EXPECT_TRUE(runtime->gemm(p));
+        for (int i = 0; i < 3; ++i)
+            runtime->step(1, [&] {
+                kernels::swiglu(out, DType::f32, 1, gate_up, 1, 1, runtime->stream());
+                runtime->check("swiglu");
+                return Tensor();
+            });
+        float got[2] = {};
+        runtime->finish_read(&got[0], 4, runtime->begin_read(out, 4));
+        runtime->copy_out({&got[1], 4}, {y + 8, 4}, 4, 1);
+        EXPECT_NEAR(got[0], 2 / (1 + std::exp(-1.0f)), 1e-5);
+        EXPECT_EQ(got[1], 6.0f);
+        const DeviceInfo info = runtime->info();
+        EXPECT_EQ(info.memory_total - info.memory_free, FakeCuda::get().device_bytes(1));
+        for (float* device : {gate_up, out, x, weight, y, written}) runtime->release(device);
+    }).join();
+    runtime.reset();
+    EXPECT_EQ(FakeCuda::get().n_device_allocations() + FakeCuda::get().n_pinned_allocations(), 0u);
+    FakeCuda::get().reset();
+}
+
+TEST_P(RuntimeOfTheDevice, AShapeThatTheLibraryCannotDoIsRemembered) {
+    Gemm p{};
+    p.y = device(std::vector<float>(9));
+    p.x = device(std::vector<float>(9));
+    p.weight = device(std::vector<float>(1));
+    p.y_type = p.act_type = DType::f32;
+    p.x_stride = p.y_stride = p.in = p.out = 1;
+    p.n_tokens = 9;
+    FakeCuda::get().fail_call("cublasLtMatmulAlgoGetHeuristic", cudaErrorUnknown);
+    for (int i = 0; i < 3; ++i) EXPECT_FALSE(runtime->gemm(p));
+    p.n_tokens = 8;
+    EXPECT_TRUE(runtime->gemm(p));
+    runtime->check("afterwards");
 }
 
 TEST_P(RuntimeOfTheDevice, ErrorsOfLaunchesNameTheStep) {

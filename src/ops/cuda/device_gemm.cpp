@@ -91,8 +91,8 @@ DeviceGemm::~DeviceGemm() {
     api_.cublasLtDestroy(handle_);
 }
 
-DeviceGemm::Plan& DeviceGemm::plan_for(const GemmShape& s) {
-    if (const auto found = plans_.find(s); found != plans_.end()) return *found->second;
+DeviceGemm::Plan* DeviceGemm::plan_for(const GemmShape& s) {
+    if (const auto found = plans_.find(s); found != plans_.end()) return found->second.get();
 
     auto plan = std::make_unique<Plan>(api_);
     auto check = [&](cublasStatus_t status) {
@@ -123,30 +123,35 @@ DeviceGemm::Plan& DeviceGemm::plan_for(const GemmShape& s) {
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, std::uint32_t(s.alignment[2]));
     cublasLtMatmulHeuristicResult_t best{};
     int n_found = 0;
-    check(api_.cublasLtMatmulAlgoGetHeuristic(handle_, plan->operation, plan->a, plan->b, plan->d, plan->d,
-                                              preference.get, 1, &best, &n_found));
-    check(n_found > 0 ? best.state : CUBLAS_STATUS_NOT_SUPPORTED);
-    plan->algorithm = best.algo;
+    const cublasStatus_t asked = api_.cublasLtMatmulAlgoGetHeuristic(
+        handle_, plan->operation, plan->a, plan->b, plan->d, plan->d, preference.get, 1, &best, &n_found);
+    if (asked != CUBLAS_STATUS_NOT_SUPPORTED) check(asked);
+    if (asked == CUBLAS_STATUS_SUCCESS && n_found > 0 && best.state == CUBLAS_STATUS_SUCCESS)
+        plan->algorithm = best.algo;
+    else
+        plan.reset();
     if (plans_.size() >= kMaxPlans) plans_.clear();
-    return *plans_.emplace(s, std::move(plan)).first->second;
+    return plans_.emplace(s, std::move(plan)).first->second.get();
 }
 
-void DeviceGemm::run(const Gemm& p, cudaStream_t stream) {
+bool DeviceGemm::run(const Gemm& p, cudaStream_t stream) {
     CHECK(p.bias == nullptr || p.y_type == DType::f32, "a bias is f32, y is {}", name_of(p.y_type));
-    if (p.n_tokens == 0 || p.out == 0) return;
+    if (p.n_tokens == 0 || p.out == 0) return true;
     const GemmShape shape = shape_of(p);
-    Plan& plan = plan_for(shape);
+    Plan* const plan = plan_for(shape);
+    if (plan == nullptr) return false;
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
     if (p.bias != nullptr)
-        status = api_.cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+        status = api_.cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                                      &p.bias, sizeof(p.bias));
     const float alpha = 1, beta = p.accumulate ? 1.0f : 0.0f;
     if (status == CUBLAS_STATUS_SUCCESS)
-        status =
-            api_.cublasLtMatmul(handle_, plan.operation, &alpha, p.weight, plan.a, p.x, plan.b, &beta, p.y,
-                                plan.d, p.y, plan.d, &plan.algorithm, workspace_, workspace_bytes_, stream);
+        status = api_.cublasLtMatmul(handle_, plan->operation, &alpha, p.weight, plan->a, p.x, plan->b, &beta,
+                                     p.y, plan->d, p.y, plan->d, &plan->algorithm, workspace_,
+                                     workspace_bytes_, stream);
     if (status != CUBLAS_STATUS_SUCCESS)
         fail("cuBLASLt: {}: {}", describe(shape), api_.cublasLtGetStatusName(status));
+    return true;
 }
 
 }  // namespace llmgen::cuda

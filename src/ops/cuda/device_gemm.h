@@ -37,7 +37,8 @@ public:
     ~DeviceGemm();
     DeviceGemm(const DeviceGemm&) = delete;
 
-    void run(const Gemm& gemm, cudaStream_t stream);
+    /// False, and nothing enqueued, where the library has no algorithm for the shape.
+    [[nodiscard]] bool run(const Gemm& gemm, cudaStream_t stream);
     /// Shapes whose algorithm is known.
     std::size_t n_plans() const { return plans_.size(); }
 
@@ -46,13 +47,13 @@ private:
     struct Hash {
         std::size_t operator()(const GemmShape& shape) const;
     };
-    Plan& plan_for(const GemmShape& shape);
+    Plan* plan_for(const GemmShape& shape);  // null: none
 
     const LtApi& api_;
     void* workspace_;
     std::size_t workspace_bytes_;
     cublasLtHandle_t handle_ = nullptr;
-    std::unordered_map<GemmShape, std::unique_ptr<Plan>, Hash> plans_;
+    std::unordered_map<GemmShape, std::unique_ptr<Plan>, Hash> plans_;  // null: there is none
 };
 
 }  // namespace llmgen::cuda

@@ -199,7 +199,10 @@ public:
     void release(void* memory) override { cudaFree(memory); }
     void copy_in(Rows device, Rows host, std::size_t width, std::size_t height) override;
     void copy_out(Rows host, Rows device, std::size_t width, std::size_t height) override;
-    int begin_read(const void* device, std::size_t bytes) override { return reads_.begin(device, bytes); }
+    int begin_read(const void* device, std::size_t bytes) override {
+        enter();
+        return reads_.begin(device, bytes);
+    }
     void finish_read(void* host, std::size_t bytes, int ticket) override {
         reads_.finish(host, bytes, ticket);
     }
@@ -211,18 +214,30 @@ public:
     void synchronize() override {
         cuda_check(cudaStreamSynchronize(stream_.get()), ordinal_, "waiting for the GPU");
     }
-    kernels::Stream stream() override { return stream_.get(); }
+    kernels::Stream stream() override {
+        enter();
+        return stream_.get();
+    }
     void check(const char* op) override {
         cuda_check(cudaGetLastError(), ordinal_, op);
         if (sync_) cuda_check(cudaStreamSynchronize(stream_.get()), ordinal_, op);
     }
-    void gemm(const Gemm& gemm) override { gemm_.run(gemm, stream_.get()); }
+    bool gemm(const Gemm& gemm) override {
+        enter();
+        return gemm_.run(gemm, stream_.get());
+    }
     Tensor step(std::uint64_t key, const std::function<Tensor()>& enqueue) override {
+        enter();
         return sync_ ? enqueue() : graphs_.step(key, enqueue);
     }
     void forget_steps() override { graphs_.clear(); }
 
 private:
+    /// The current device is each host thread's own, 0 in a new one, and whoever loaded the model need not be
+    /// who runs it. Launches, allocations and new events go to it. Where it is the right one already, this
+    /// costs nothing to speak of.
+    void enter() { cuda_check(cudaSetDevice(ordinal_), ordinal_, "entering the GPU"); }
+
     int ordinal_;
     DeviceStream stream_;
     Staging staging_;
@@ -236,6 +251,7 @@ private:
 };
 
 void* DeviceRuntime::allocate(std::size_t bytes) {
+    enter();
     void* memory = nullptr;
     const cudaError_t error = cudaMalloc(&memory, bytes);
     if (error == cudaErrorMemoryAllocation) {
@@ -294,6 +310,7 @@ void DeviceRuntime::copy_out(Rows host, Rows device, std::size_t width, std::siz
 
 void DeviceRuntime::write(void* device, std::size_t bytes, std::size_t granule, const Fill& fill) {
     if (granule > kSlotBytes) return Runtime::write(device, bytes, granule, fill);
+    enter();
     if (ring_ == nullptr) {
         copies_ = std::make_unique<RingCopies>(ordinal_);
         ring_ = std::make_unique<PinnedRing>(*copies_, kSlots, kSlotBytes, fill_threads());

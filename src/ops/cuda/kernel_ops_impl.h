@@ -121,6 +121,7 @@ private:
                                const Batch& batch,
                                const AttentionShape& shape) const;
     void gemm(const Tensor& y, const Tensor& x, const Weight& w, bool accumulate);
+    void gemv_in_parts(const Tensor& y, const Tensor& x, const Weight& w, bool accumulate);
     void* zeros(std::unique_ptr<DeviceBuffer>& buffer, std::size_t bytes, const char* what);
     float* scratch(std::unique_ptr<DeviceBuffer>& buffer, std::size_t values, const char* what);
     bool tiled(const AttentionShape& shape) const {

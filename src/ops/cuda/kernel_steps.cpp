@@ -65,6 +65,15 @@ kernels::Gemv KernelOps::gemv_of(const Tensor& y, const Tensor& x, const Weight&
     return p;
 }
 
+/// y = W x + bias by the kernel for few rows, a few at a time: for what cuBLASLt has no way to do.
+void KernelOps::gemv_in_parts(const Tensor& y, const Tensor& x, const Weight& w, bool accumulate) {
+    for (std::int64_t first = 0; first < x.dim(0); first += kGemvTokens) {
+        const std::int64_t rows = std::min(kGemvTokens, x.dim(0) - first);
+        const auto launch = accumulate ? kernels::gemv_add : kernels::gemv;
+        launch(gemv_of(y.rows(first, rows), x.rows(first, rows), w), Dependent::yes, stream());
+    }
+}
+
 void KernelOps::gemm(const Tensor& y, const Tensor& x, const Weight& w, bool accumulate) {
     Gemm p{};
     p.y = y.data;
@@ -79,7 +88,7 @@ void KernelOps::gemm(const Tensor& y, const Tensor& x, const Weight& w, bool acc
     p.out = int(w.out);
     p.in = int(w.in);
     p.accumulate = accumulate;
-    runtime_->gemm(p);
+    if (!runtime_->gemm(p)) gemv_in_parts(y, x, w, accumulate);
 }
 
 void KernelOps::linear(Tensor out, Tensor x, const Weight& w) {
@@ -92,10 +101,7 @@ void KernelOps::linear(Tensor out, Tensor x, const Weight& w) {
     } else if (out.dtype == DType::f32 || !w.bias) {
         gemm(out, x, w, false);
     } else {  // cuBLASLt adds no f32 bias to a bf16 output; no model asks for this
-        for (std::int64_t first = 0; first < n; first += kGemvTokens) {
-            const std::int64_t rows = std::min(kGemvTokens, n - first);
-            kernels::gemv(gemv_of(out.rows(first, rows), x.rows(first, rows), w), Dependent::yes, stream());
-        }
+        gemv_in_parts(out, x, w, false);
     }
     runtime_->check("linear");
 }

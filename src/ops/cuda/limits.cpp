@@ -95,7 +95,9 @@ double matmul_peak(Meter& meter, const Memory& memory, DType type) {
         p.act_type = p.y_type = type;
         p.x_stride = p.y_stride = n;
         p.n_tokens = p.out = p.in = n;
-        const double seconds = meter.time([&] { gemm.run(p, meter.stream()); });
+        const double seconds = meter.time([&] {
+            if (!gemm.run(p, meter.stream())) fail("no GEMM of {} x {}", n, n);
+        });
         const bool largest =
             n >= kLargestMatrix || 12 * matrix > memory.bytes;  // the next has 4 times as much
         if (largest || seconds > kLongPass) return 2.0 * n * n * n / seconds;

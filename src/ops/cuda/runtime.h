@@ -72,7 +72,8 @@ public:
     virtual kernels::Stream stream() = 0;
     /// After launches: throws Error where one of them could not start.
     virtual void check(const char* op) = 0;
-    virtual void gemm(const Gemm& gemm) = 0;
+    /// False where the library has no way for this shape; nothing was enqueued then.
+    virtual bool gemm(const Gemm& gemm) = 0;
     /// Ops::step.
     virtual Tensor step(std::uint64_t key, const std::function<Tensor()>& enqueue) {
         (void)key;

@@ -14,7 +14,9 @@
 using namespace llmgen;
 using namespace llmgen::simt;
 
-struct cublasLtContext {};
+struct cublasLtContext {
+    int device = 0;
+};
 struct cublasLtMatmulDescOpaque_t {
     cublasOperation_t transpose_a = CUBLAS_OP_N;
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
@@ -117,7 +119,7 @@ void check_operand(const char* name, const void* p, const Layout& layout, std::u
 }  // namespace
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
-    *handle = new cublasLtContext;
+    *handle = new cublasLtContext{FakeCuda::current_device()};
     return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
@@ -203,6 +205,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t,
                                               cublasLtMatmulHeuristicResult_t* results,
                                               int* n_found) {
     *n_found = 0;
+    if (FakeCuda::get().enter("cublasLtMatmulAlgoGetHeuristic") != cudaSuccess) {
+        FakeCuda::get().take_last();
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
     if (desc->transpose_a != CUBLAS_OP_T || a->rows != b->rows || a->columns != d->rows ||
         b->columns != d->columns || c->leading != d->leading || c->type != d->type || a->type != b->type ||
         a->leading < std::int64_t(a->rows) || b->leading < std::int64_t(b->rows) ||
@@ -215,7 +221,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t,
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t,
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle,
                               cublasLtMatmulDesc_t desc,
                               const void* alpha,
                               const void* a,
@@ -239,6 +245,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t,
     }
     FakeStream* mine = cuda.find(stream);
     if (mine == nullptr || c != d) return CUBLAS_STATUS_INVALID_VALUE;
+    if (handle->device != mine->device || mine->device != FakeCuda::current_device())
+        throw Fault("cublasLtMatmul: handle, stream and the thread's current device are not of one device");
     const auto& asked = algorithm->data;
     if (asked[4] != a_layout->rows || asked[5] != a_layout->columns || asked[6] != b_layout->columns)
         throw Fault("cublasLtMatmul: the algorithm was picked for another shape");

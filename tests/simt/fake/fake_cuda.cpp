@@ -1,6 +1,7 @@
 #include "simt/fake/fake_cuda.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstring>
@@ -14,6 +15,8 @@ namespace {
 /// two ends, which is where indices that are off by a little land.
 constexpr int kPoison = 0xff;
 constexpr std::size_t kPoisonWhole = 64 << 20, kPoisonEnd = 16 << 20;
+/// From here on memory is mapped and never counted: a card may have more than the host, if nobody touches it.
+constexpr std::size_t kMapped = std::size_t(4) << 30;
 
 void poison(void* memory, std::size_t bytes) {
     if (bytes <= kPoisonWhole) {
@@ -25,6 +28,18 @@ void poison(void* memory, std::size_t bytes) {
 }
 
 constexpr std::align_val_t kAlignment{256};
+
+void* new_memory(std::size_t bytes) {
+    if (bytes < kMapped) return ::operator new(bytes, kAlignment);
+    void* memory =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    return memory;
+}
+void delete_memory(void* memory, std::size_t bytes) {
+    if (bytes < kMapped) return ::operator delete(memory, kAlignment);
+    munmap(memory, bytes);
+}
 
 Launch copy_of(const Launch& launch) {
     Launch copy;
@@ -52,6 +67,7 @@ void FakeCuda::reset(FakeCard fresh) {
     calls_.clear();
     last_ = cudaSuccess;
     random_.seed(card.seed);
+    current_device() = 0;
 }
 
 void FakeCuda::fail_call(const std::string& call, cudaError_t error, int after) {
@@ -88,12 +104,12 @@ cudaError_t FakeCuda::take_last() { return std::exchange(last_, cudaSuccess); }
 cudaError_t FakeCuda::allocate(bool pinned, void** memory, std::size_t bytes) {
     *memory = nullptr;
     if (bytes == 0) return cudaSuccess;
-    if (!pinned && bytes > card.memory - std::min(card.memory, device_bytes_))
+    const int device = current_device();
+    if (!pinned && bytes > card.memory - std::min(card.memory, device_bytes(device)))
         return set(cudaErrorMemoryAllocation);
-    *memory = ::operator new(bytes, kAlignment);
+    *memory = new_memory(bytes);
     poison(*memory, bytes);
-    (pinned ? pinned_ : device_)[static_cast<const char*>(*memory)] = bytes;
-    if (!pinned) device_bytes_ += bytes;
+    (pinned ? pinned_ : device_)[static_cast<const char*>(*memory)] = {bytes, device};
     return cudaSuccess;
 }
 
@@ -106,25 +122,37 @@ cudaError_t FakeCuda::release(bool pinned, void* memory) {
         for (const auto& stream : streams_)
             for (const auto& work : stream->queue)
                 for (const void* used : work->pinned)
-                    if (used >= found->first && used < found->first + found->second)
+                    if (used >= found->first && used < found->first + found->second.bytes)
                         throw Fault(
                             fmt::format("pinned memory is freed before its {} has happened", work->what));
     } else {
         run_all();  // as cudaFree waits
-        device_bytes_ -= found->second;
     }
-    poison(memory, found->second);
+    const std::size_t bytes = found->second.bytes;
+    poison(memory, bytes);
     from.erase(found);
-    ::operator delete(memory, kAlignment);
+    delete_memory(memory, bytes);
     return cudaSuccess;
 }
 
-bool FakeCuda::inside(const Allocations& allocations, const void* p, std::size_t bytes) {
+const FakeCuda::Allocation* FakeCuda::find(const Allocations& allocations, const void* p, std::size_t bytes) {
     const auto* at = static_cast<const char*>(p);
     auto next = allocations.upper_bound(at);
-    if (next == allocations.begin()) return false;
-    const auto& [start, size] = *--next;
-    return bytes <= size && at + bytes <= start + size;
+    if (next == allocations.begin()) return nullptr;
+    const auto& [start, allocation] = *--next;
+    return bytes <= allocation.bytes && at + bytes <= start + allocation.bytes ? &allocation : nullptr;
+}
+
+std::size_t FakeCuda::device_bytes(int device) const {
+    std::size_t bytes = 0;
+    for (const auto& [start, allocation] : device_)
+        bytes += allocation.device == device ? allocation.bytes : 0;
+    return bytes;
+}
+
+int FakeCuda::device_of(const void* p) const {
+    const Allocation* allocation = find(device_, p, 1);
+    return allocation == nullptr ? -1 : allocation->device;
 }
 
 bool FakeCuda::is_awaited(const void* p, std::size_t bytes) const {
@@ -140,8 +168,13 @@ bool FakeCuda::is_awaited(const void* p, std::size_t bytes) const {
 
 cudaError_t FakeCuda::create_stream(cudaStream_t* stream) {
     streams_.push_back(std::make_unique<FakeStream>());
+    streams_.back()->device = current_device();
     *stream = streams_.back().get();
     return cudaSuccess;
+}
+
+cudaError_t FakeCuda::check_current(const FakeStream& stream) {
+    return stream.device == current_device() ? cudaSuccess : set(cudaErrorInvalidResourceHandle);
 }
 
 cudaError_t FakeCuda::destroy_stream(cudaStream_t stream) {
@@ -168,7 +201,8 @@ bool FakeCuda::spoils_capture() {
 void FakeStream::launch(Launch launch) {
     FakeCuda& cuda = FakeCuda::get();
     const std::lock_guard lock(cuda.mutex());
-    if (cuda.enter("launch") != cudaSuccess) return;  // found by the caller's cudaGetLastError()
+    // An error is found by the caller's cudaGetLastError().
+    if (cuda.enter("launch") != cudaSuccess || cuda.check_current(*this) != cudaSuccess) return;
     auto work = std::make_shared<Work>();
     work->kind = Work::Kind::kernel;
     work->what = "kernel " + launch.name;

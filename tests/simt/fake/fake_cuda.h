@@ -6,7 +6,8 @@
 //   a capturing stream puts its work into a graph instead; launching a graph queues that work once more
 //
 // Found without any luck: copies between anything but live device memory and pinned memory, pinned memory
-// freed under a copy, calls that a capture forbids, GEMMs less aligned than their algorithm was asked for.
+// freed under a copy, calls that a capture forbids, GEMMs less aligned than their algorithm was asked for,
+// launches and records by a host thread whose current device isn't the stream's.
 // Found by the moments: results read before the wait (the target of a copy holds poison until it lands),
 // sources reused before the copy has read them, work of two streams without an event between.
 //
@@ -44,6 +45,7 @@ struct FakeCard {
 class FakeStream;
 
 struct EventState {
+    int device = 0;
     std::uint64_t recorded = 0, reached = 0;     // how often
     FakeStream* stream = nullptr;                // of the latest record
     std::chrono::steady_clock::time_point time;  // when it was reached: the emulator's own, no card's
@@ -67,6 +69,7 @@ public:
     /// Kernels are enqueued that have not run.
     bool has_kernels() const;
 
+    int device = 0;
     WorkList queue;
     std::unique_ptr<WorkList> captured;  // while it captures
     bool spoiled = false;                // the capture, by a call that it forbids
@@ -84,7 +87,12 @@ public:
     /// kernel's launch.
     void fail_call(const std::string& call, cudaError_t error, int after = 0);
 
-    std::size_t device_bytes() const { return device_bytes_; }
+    /// Of the calling thread, as cudaSetDevice left it.
+    static int& current_device() {
+        static thread_local int device = 0;
+        return device;
+    }
+    std::size_t device_bytes(int device = 0) const;
     std::size_t n_device_allocations() const { return device_.size(); }
     std::size_t n_pinned_allocations() const { return pinned_.size(); }
     std::size_t n_streams() const { return streams_.size(); }
@@ -101,6 +109,8 @@ public:
     cudaError_t allocate(bool pinned, void** memory, std::size_t bytes);
     cudaError_t release(bool pinned, void* memory);
     cudaError_t create_stream(cudaStream_t* stream);
+    /// cudaSuccess, or that this thread's current device is another than the stream's.
+    cudaError_t check_current(const FakeStream& stream);
     cudaError_t destroy_stream(cudaStream_t stream);
     /// Null where there is no such stream.
     FakeStream* find(cudaStream_t stream) const;
@@ -108,8 +118,10 @@ public:
     /// Runs the stream's work until the event has been reached so often, or to its end.
     void run(FakeStream& stream, const EventState* event = nullptr, std::uint64_t ticket = 0);
     void run_all();
-    bool is_device(const void* p, std::size_t bytes) const { return inside(device_, p, bytes); }
-    bool is_pinned(const void* p, std::size_t bytes) const { return inside(pinned_, p, bytes); }
+    bool is_device(const void* p, std::size_t bytes) const { return find(device_, p, bytes) != nullptr; }
+    bool is_pinned(const void* p, std::size_t bytes) const { return find(pinned_, p, bytes) != nullptr; }
+    /// The device whose memory that is; -1: none's.
+    int device_of(const void* p) const;
     /// What has not happened yet reads or writes this pinned memory.
     bool is_awaited(const void* p, std::size_t bytes) const;
     /// A capture is under way, which a call that it forbids has just spoiled.
@@ -117,14 +129,17 @@ public:
     std::recursive_mutex& mutex() { return mutex_; }
 
 private:
-    using Allocations = std::map<const char*, std::size_t>;
-    static bool inside(const Allocations& allocations, const void* p, std::size_t bytes);
+    struct Allocation {
+        std::size_t bytes;
+        int device;
+    };
+    using Allocations = std::map<const char*, Allocation>;
+    static const Allocation* find(const Allocations& allocations, const void* p, std::size_t bytes);
     void run_one(FakeStream& stream);
     void drop_everything();
 
     std::recursive_mutex mutex_;
     Allocations device_, pinned_;
-    std::size_t device_bytes_ = 0;
     std::vector<std::unique_ptr<FakeStream>> streams_;
     std::map<std::string, std::pair<cudaError_t, int>> failures_;
     std::map<std::string, std::size_t> calls_;

@@ -60,13 +60,15 @@ cudaError_t cudaGetDeviceCount(int* count) {
 cudaError_t cudaSetDevice(int device) {
     const Call call(__func__);
     if (call.error != cudaSuccess) return call.error;
-    return cuda().set(device >= 0 && device < cuda().card.n_devices ? cudaSuccess : cudaErrorInvalidDevice);
+    if (device < 0 || device >= cuda().card.n_devices) return cuda().set(cudaErrorInvalidDevice);
+    FakeCuda::current_device() = device;
+    return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
     const Call call(__func__);
     if (call.error != cudaSuccess) return call.error;
     *total = cuda().card.memory;
-    *free = *total - std::min(*total, cuda().device_bytes());
+    *free = *total - std::min(*total, cuda().device_bytes(FakeCuda::current_device()));
     return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
@@ -251,6 +253,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
     const Call call(__func__);
     if (call.error != cudaSuccess) return call.error;
     *event = new CUevent_st;
+    (*event)->state->device = FakeCuda::current_device();
     return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -264,6 +267,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     if (call.error != cudaSuccess) return call.error;
     FakeStream* mine = cuda().find(stream);
     if (mine == nullptr || event == nullptr) return cuda().set(cudaErrorInvalidResourceHandle);
+    if (event->state->device != mine->device) return cuda().set(cudaErrorInvalidResourceHandle);
     if (mine->captured != nullptr)
         throw Fault("an event is recorded in a capture: the fake knows graphs of one stream only");
     event->state->stream = mine;
@@ -325,6 +329,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
     if (call.error != cudaSuccess) return call.error;
     FakeStream* mine = cuda().find(stream);
     if (mine == nullptr || exec == nullptr) return cuda().set(cudaErrorInvalidResourceHandle);
+    if (cuda().check_current(*mine) != cudaSuccess) return cudaErrorInvalidResourceHandle;
     // The first kernel of a graph waits for all that came before, dependent or not.
     cuda().enqueue(*mine, host_work("start of a graph", [] {}));
     for (const auto& work : exec->work) cuda().enqueue(*mine, work);

@@ -125,6 +125,29 @@ TEST_P(FakeCudaTest, CopiesWantLiveDeviceMemoryAndPinnedMemory) {
     EXPECT_THROW(cudaMemcpyAsync(host_, host_, kBytes, cudaMemcpyDeviceToHost, stream_), Fault);
 }
 
+TEST_P(FakeCudaTest, AThreadThatIsOnAnotherDeviceCannotUseAStream) {
+    FakeCuda::get().card.n_devices = 2;
+    upload(stream_);
+    cudaEvent_t foreign = nullptr;
+    ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+    launch_double(device_, kValues, stream_);
+    EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidResourceHandle);
+    upload(stream_);  // copies may be asked for from anywhere
+    cudaEventCreateWithFlags(&foreign, cudaEventDisableTiming);
+    EXPECT_EQ(cudaEventRecord(foreign, stream_), cudaErrorInvalidResourceHandle);
+    cudaEventDestroy(foreign);
+    void* memory = nullptr;
+    EXPECT_EQ(cudaMalloc(&memory, 16), cudaSuccess);
+    EXPECT_EQ(FakeCuda::get().device_of(memory), 1);
+    EXPECT_EQ(FakeCuda::get().device_of(device_), 0);
+    EXPECT_EQ(cudaFree(memory), cudaSuccess);
+    cudaGetLastError();
+    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+    launch_double(device_, kValues, stream_);
+    EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+    cudaStreamSynchronize(stream_);
+}
+
 INSTANTIATE_TEST_SUITE_P(Moments,
                          FakeCudaTest,
                          testing::Values(Moment::latest, Moment::at_once, Moment::random),
@@ -178,6 +201,45 @@ TEST_P(LateCudaTest, AKernelsFaultIsThrownWhereSomebodyWaits) {
         stream_, reinterpret_cast<char*>(device_));
     EXPECT_THROW(cudaStreamSynchronize(stream_), Fault);
     EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+}
+
+// --- shapes that cuBLASLt has no algorithm for
+
+TEST(EmulatedGemm, AShapeThatCublasLtCannotDoIsDoneByTheKernels) {
+    for (const Compute compute : {Compute::f32, Compute::bf16}) {
+        FakeCuda::get().reset();
+        const auto ops = make_cuda_ops(0, compute);
+        constexpr int kRows = 19, kOut = 7, kIn = 13;
+        std::vector<float> w(kOut * kIn), bias(kOut), x(kRows * kIn), y(kRows * kOut);
+        for (std::size_t i = 0; i < w.size(); ++i) w[i] = float(int(i * 5 % 13) - 6) / 4;
+        for (std::size_t i = 0; i < x.size(); ++i) x[i] = float(int(i * 7 % 17) - 8) / 8;  // exact in bf16
+        for (std::size_t i = 0; i < bias.size(); ++i) bias[i] = float(i);
+        for (std::size_t i = 0; i < y.size(); ++i) y[i] = float(i % 9);
+        std::vector<bf16> rounded;
+        for (const float value : x) rounded.push_back(to_bf16(value));
+        const Tensor parts[] = {Tensor(w.data(), DType::f32, {kOut, kIn})};
+        const Tensor biases[] = {Tensor(bias.data(), DType::f32, {kOut})};
+        const Weight weight = ops->make_weight(parts, biases);
+        const DType act = activation_type(compute);
+        const auto input = ops->allocate(x.size() * size_of(act), "x");
+        const auto output = ops->allocate(y.size() * sizeof(float), "y");
+        const Tensor in(input->data(), act, {kRows, kIn}), out(output->data(), DType::f32, {kRows, kOut});
+        ops->upload(in, act == DType::f32 ? static_cast<const void*>(x.data()) : rounded.data());
+        for (const bool add : {false, true}) {
+            std::vector<float> got(y.size());
+            ops->upload(out, y.data());
+            FakeCuda::get().fail_call("cublasLtMatmulAlgoGetHeuristic", cudaErrorUnknown);
+            add ? ops->linear_add(out, in, weight) : ops->linear(out, in, weight);
+            ops->download(got.data(), out);
+            for (std::size_t i = 0; i < y.size(); ++i) {
+                double want = bias[i % kOut] + (add ? y[i] : 0);
+                for (std::size_t k = 0; k < kIn; ++k) want += x[i / kOut * kIn + k] * w[i % kOut * kIn + k];
+                ASSERT_NEAR(got[i], want, 1e-4) << i;
+            }
+        }
+        EXPECT_EQ(FakeCuda::get().n_calls("cublasLtMatmul"), 0u);
+    }
+    FakeCuda::get().reset();
 }
 
 // --- what the backend says of cards that can't be used

@@ -138,7 +138,9 @@ private:
         p.out = out;
         p.in = in;
         if (std::strcmp(name, "cublas_peak") == 0) p.y_type = DType::bf16;
-        const double s = seconds([&](int) { gemm.run(p, stream_); });
+        const double s = seconds([&](int) {
+            if (!gemm.run(p, stream_)) fail("cuBLASLt has no GEMM of {} x {} x {}", n, out, in);
+        });
         report(name, fmt::format("{} x {} x {}", n, out, in), s, 0, 2.0 * n * out * in);
     }
     void gemms() {
