@@ -9,8 +9,11 @@ import json
 import os
 import pathlib
 import re
+import signal
+import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import unittest.mock
 
@@ -22,12 +25,20 @@ LOADER.exec_module(gpu_check)
 run = sys.modules["gpu_check_steps.run"]
 
 ACTOR = r'''#!%s
-import json, os, pathlib, sys, time
+import json, os, pathlib, signal, subprocess, sys, time
 name, args = pathlib.Path(sys.argv[0]).name, sys.argv[1:]
 value = lambda flag: args[args.index(flag) + 1]
 fault = os.environ.get("ACTOR_FAULT", "")
 if name in fault.split(","):
     sys.exit("a fault was asked for")
+step = os.environ.get("GPU_CHECK_STEP", "")
+if os.environ.get("ACTOR_HANG") in (step, "all"):
+    print("[ RUN      ] Some.Test", flush=True)
+    subprocess.Popen(["/bin/sleep", "40"], start_new_session=True)  # which holds the output open
+    time.sleep(40)
+if os.environ.get("ACTOR_CRASH") in (step, "all"):
+    print("[ RUN      ] Other.Test", flush=True)
+    os.kill(os.getpid(), signal.SIGSEGV)
 if name == "nvidia-smi":
     print("NVIDIA H100 80GB HBM3, 580.1, 9.0, 81559 MiB, 4 MiB, 1980 MHz, 700 W, Enabled, Disabled" if "name" in args[0] else "4")
 elif name == "nvcc":
@@ -86,12 +97,12 @@ class GpuCheck(unittest.TestCase):
                 (self.place / folder / name).write_text(ACTOR)
                 (self.place / folder / name).chmod(0o755)
 
-    def check(self, *args, without=(), fault=""):
+    def check(self, *args, without=(), fault="", **more):
         """The exit code, the JSON, the text and the page of a run; steps by name."""
         for name in without:
             next(self.place.rglob(name)).unlink()
         toolkit = self.place / "toolkit"
-        environment = {"CUDA_PATH": str(toolkit), "PATH": str(self.place / "nothing"), "ACTOR_FAULT": fault}
+        environment = {"CUDA_PATH": str(toolkit), "PATH": str(self.place / "nothing"), "ACTOR_FAULT": fault, **more}
         argv = ["gpu_check", "--build", str(self.place / "build"), "--out", str(self.place / "out"), *args]
         with unittest.mock.patch.dict(os.environ, environment, clear=True), unittest.mock.patch.object(sys, "argv", argv), \
                 unittest.mock.patch.object(run, "TOOLKITS", ()), contextlib.redirect_stdout(io.StringIO()), \
@@ -115,6 +126,9 @@ class GpuCheck(unittest.TestCase):
         self.assertIn("3090 GB/s read, 700 TFLOP/s", text)
         self.assertIn("the lowest share: attn_prefill 2048 tokens, 57 % of cuBLAS peak", text)
         self.assertIn("prompt 32768, batch 1: TTFT 3277 ms", text)
+        self.assertEqual([row["prompt_tokens"] for row in result["latency"] + result["long_prompts"]], [1, 32, 512, 2048, 8192, 32768])
+        self.assertTrue(result["complete"])
+        self.assertNotIn("UNFINISHED", text)
         # 15.0 GB of weights in bf16 at 3.09 TB/s are 4.86 ms, of which 6 ms are 81 %.
         self.assertAlmostEqual(result["latency"][0]["tpot_floor_s"], 4.86e-3, delta=2e-5)
         self.assertAlmostEqual(result["latency"][0]["tpot_share"], 0.81, delta=0.005)
@@ -157,6 +171,73 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(self.outcomes("passed"), ["card"])
         self.assertIn("f32, 1 rows: ids differ from the CPU's after 31 of 32", text)
         self.assertIn("class='FAILED'", page)
+
+    def test_a_program_that_hangs_or_crashes_takes_only_its_step(self):
+        # A step without a program: the build that is taken as it is.
+        concerned = [step[0] for step in gpu_check.STEPS if step[0] not in ("build", "transformers", "transformers pace")]
+        short = [(name, step, 0.2) for name, step, _ in gpu_check.STEPS]
+        few = ("machine", "devices", "kernels", "greedy", "card", "latency", "racecheck", "soak")  # a hang takes a second
+        for how in ("ACTOR_CRASH", "ACTOR_HANG"):
+            for victim in concerned if how == "ACTOR_CRASH" else few:
+                with self.subTest(how=how, victim=victim), unittest.mock.patch.object(
+                        gpu_check, "STEPS", [step if step[0] == victim else full for step, full in zip(short, gpu_check.STEPS)]):
+                    begin = time.monotonic()
+                    code, result, text, _ = self.check("--only", f"{victim},card,synccheck", **{how: victim})
+                    self.assertLess(time.monotonic() - begin, 12)
+                    slow = how == "ACTOR_HANG" and victim == "racecheck"  # which found nothing: that isn't wrong
+                    self.assertEqual(self.outcomes("missing" if slow else "FAILED"), [victim], text)
+                    line = self.steps[victim]["lines"][-1]
+                    self.assertRegex(line, "ended by SIGSEGV" if how == "ACTOR_CRASH" else "ran past")
+                    if victim in ("maps", "kernels", "ops", "models"):
+                        self.assertIn("Other.Test after 0 tests" if how == "ACTOR_CRASH" else "Some.Test after 0 tests", line)
+                    rest = [step for step in ("card", "synccheck") if step != victim]
+                    # Without an answer of the card nothing more is asked of it.
+                    self.assertEqual(self.outcomes("skipped" if victim == "devices" else "passed"), rest, text)
+                    self.assertEqual(code, 0 if slow else 1)
+
+    def test_what_was_measured_before_a_crash_stands(self):
+        bench = self.place / "build/tests/simt/hardware/hardware_bench"
+        bench.write_text(bench.read_text().replace('    row(name="attn_prefill"', '    sys.stdout.flush(); os.abort()\n    row(name="attn_prefill"'))
+        code, result, text, page = self.check("--only", "card,latency")
+        self.assertEqual((code, self.outcomes("FAILED"), self.outcomes("passed")), (1, ["card"], ["latency"]), text)
+        self.assertIn("ended by SIGABRT", text)
+        self.assertIn("3090 GB/s read, 700 TFLOP/s", text)
+        self.assertEqual([row["name"] for row in result["kernels"]], ["cublas_peak", "gemv_qkv"])
+        self.assertGreater(result["latency"][0]["tpot_share"], 0.8)
+        self.assertIn("gemv_qkv", page)
+
+    def ended_in(self, step, how):
+        """The report that is left of a run that ends in a step, and how long it took to end."""
+        toolkit = self.place / "toolkit"
+        with subprocess.Popen([sys.executable, "-B", str(TOOLS / "gpu_check"), "--build", str(self.place / "build"), "--out",
+                               str(self.place / "out"), "--only", "maps,card,kernels,batches"], stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, text=True, env={"CUDA_PATH": str(toolkit), "PATH": "/nothing",
+                                                                         "ACTOR_HANG": step}) as process:
+            for _ in range(2):
+                process.stdout.readline()  # maps, card
+            time.sleep(0.3)
+            begin = time.monotonic()
+            process.send_signal(how)
+            process.stdout.read()
+        took = time.monotonic() - begin
+        out = self.place / "out"
+        return json.loads((out / "gpu_check.json").read_text()), (out / "gpu_check.txt").read_text(), process.returncode, took
+
+    def test_whoever_ends_it_finds_the_report(self):
+        for how, code in ((signal.SIGTERM, 143), (signal.SIGKILL, -9)):
+            result, text, ended, took = self.ended_in("kernels", how)
+            self.assertLess(took, 10)
+            self.assertEqual(ended, code)
+            self.assertEqual([(step["name"], step["outcome"]) for step in result["steps"]],
+                             [("maps", "passed"), ("card", "passed"), ("kernels", "unfinished")])
+            self.assertEqual(len(result["kernels"]), 3)
+            self.assertIn("UNFINISHED: ended in the step kernels", text)
+
+    def test_what_matters_most_is_within_the_ten_minutes_whatever_the_steps_take(self):
+        names = [step[0] for step in gpu_check.STEPS]
+        before = gpu_check.STEPS[:names.index("latency") + 1]
+        self.assertLessEqual(sum(step[2] for step in before), 600)
+        self.assertLess(names.index("greedy"), names.index("card"))
 
     def test_only_some_steps_and_no_time(self):
         self.check("--only", "maps,card")

@@ -6,7 +6,7 @@ import threading
 import time
 
 from gpu_check_steps import models as made
-from gpu_check_steps.run import Missing, Wrong
+from gpu_check_steps.run import Missing, Wrong, how_it_ended
 
 
 def maps(check):
@@ -33,13 +33,21 @@ def sanitizer(check, tool, pattern, seconds):
         raise Missing("the emulated device has checks of its own")
     program = check.binary("hardware_kernels_test", "dry_hardware_test")
     compute_sanitizer = check.tool("compute-sanitizer")
-    done = check.run([compute_sanitizer, "--tool", tool, "--error-exitcode", "9", program, "--gtest_brief=1",
-                      f"--gtest_filter={pattern}"], seconds=seconds)
+    late = None
+    try:
+        done = check.run([compute_sanitizer, "--tool", tool, "--error-exitcode", "9", program, f"--gtest_filter={pattern}"],
+                         seconds=seconds)
+    except Wrong as wrong:
+        late = str(wrong)
+    found = [line.strip("= ") for line in check.output.splitlines() if line.startswith("=========")][1:5]
+    if late and found:
+        raise Wrong(f"{late}; it had found: " + " | ".join(found))
+    if late:
+        raise Missing(f"{late}{check.test_under_way()}, without a finding until then")
     summary = [line for line in done.stdout.splitlines() if "ERROR SUMMARY" in line or "RACECHECK SUMMARY" in line]
     check.say(summary[-1].strip("= ") if summary else "no summary")
     if done.returncode != 0:
-        first = [line.strip("= ") for line in done.stdout.splitlines() if line.startswith("=========")][1:5]
-        raise Wrong(f"{tool}: exit code {done.returncode}: " + " | ".join(first))
+        raise Wrong(f"{tool}: {how_it_ended(done.returncode)}: " + " | ".join(found))
 
 
 # A few tests of every kernel: a sanitizer slows them by a factor of 10 to 100.
@@ -155,7 +163,8 @@ def soak(check):
     process = subprocess.Popen(
         [str(check.llmgen()), "--model", str(model), "--device", check.options.device, "--compute", "bf16", "--greedy",
          "--ignore-eos", "--max-new-tokens", str(n), "--max-context", str(n + 64), "--prompt-ids", "1,2,3", "--json", "-q"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        env={**os.environ, **check.environment()})
     samples = []
 
     def watch():
@@ -163,18 +172,17 @@ def soak(check):
             samples.append((resident_bytes(process.pid), gpu_bytes(check)))
             time.sleep(0.1 if check.dry else 0.5)
 
-    watcher = threading.Thread(target=watch)
+    watcher = threading.Thread(target=watch, daemon=True)  # it may wait for a driver that doesn't answer
     watcher.start()
     try:
         out, err = process.communicate(timeout=max(1.0, check.limit_at - time.monotonic()))
     except subprocess.TimeoutExpired:
-        process.kill()
-        out, err = process.communicate()
-        raise Wrong("the soak ran past its limit") from None
+        raise Wrong("the soak ran past its limit" + check.end(process)) from None
     finally:
-        watcher.join()
+        check.end(process)
+        watcher.join(1)
     if process.returncode != 0:
-        raise Wrong(f"exit code {process.returncode}: {err.strip()[-300:]}")
+        raise Wrong(f"{how_it_ended(process.returncode)}: {err.strip()[-300:]}")
     n_out = len(json.loads(out)["output"]["token_ids"])
     settled = samples[len(samples) // 10 + 1:]
     grown = [max(0, settled[-1][i] - settled[0][i]) for i in (0, 1)] if len(settled) > 2 else [0, 0]

@@ -11,7 +11,8 @@ td:first-child,th:first-child{text-align:left}.FAILED{color:#b00020;font-weight:
 def head(result):
     where = "on the EMULATED device: figures of time mean nothing" if result["dry"] else ""
     verdict = {0: "all that ran is right", 1: "something is WRONG", 3: f"no GPU was reached: {result['no_gpu']}"}
-    return f"gpu_check {where}: {verdict[result['exit_code']]} ({result['seconds']} s)".replace(" :", ":")
+    end = "" if result["complete"] else f", UNFINISHED: ended in the step {result['steps'][-1]['name']}" if result["steps"] else ""
+    return f"gpu_check {where}: {verdict[result['exit_code']]}{end} ({result['seconds']} s)".replace(" :", ":")
 
 
 def text(result):
@@ -70,7 +71,7 @@ def html(result):
         notes = "<br>".join(f"<small>{markup.escape(line)}</small>" for line in step["lines"])
         page.append(f"<tr><td>{step['name']}<br>{notes}<td class='{step['outcome']}'>{step['outcome']}<td>{step['seconds']}")
     page.append("</table>")
-    latency, batches = result.get("latency", []), result.get("batches", [])
+    latency, batches = result.get("latency", []) + result.get("long_prompts", []), result.get("batches", [])
     if latency:
         page.append(model_table("Llama-3.1-8B shapes, dummy weights, one request", latency))
         page.append(bars("Time per output token by context; the red line is the floor", "ms", [
