@@ -91,7 +91,7 @@ DeviceGemm::~DeviceGemm() {
     api_.cublasLtDestroy(handle_);
 }
 
-DeviceGemm::Plan* DeviceGemm::plan_for(const GemmShape& s) {
+DeviceGemm::Plan* DeviceGemm::plan_for(const GemmShape& s, const float* bias) {
     if (const auto found = plans_.find(s); found != plans_.end()) return found->second.get();
 
     auto plan = std::make_unique<Plan>(api_);
@@ -106,6 +106,10 @@ DeviceGemm::Plan* DeviceGemm::plan_for(const GemmShape& s) {
                                               sizeof(transposed)));
     check(api_.cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
                                               sizeof(epilogue)));
+    // The library looks at the bias when it picks: without one it may find nothing for this epilogue.
+    if (s.bias)
+        check(api_.cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                                  sizeof(bias)));
     const std::uint64_t out = std::uint64_t(s.out), n = std::uint64_t(s.n_tokens), in = std::uint64_t(s.in);
     check(api_.cublasLtMatrixLayoutCreate(&plan->a, type_of(s.act_type), in, out, s.in));
     check(api_.cublasLtMatrixLayoutCreate(&plan->b, type_of(s.act_type), in, n, s.x_stride));
@@ -138,7 +142,7 @@ bool DeviceGemm::run(const Gemm& p, cudaStream_t stream) {
     CHECK(p.bias == nullptr || p.y_type == DType::f32, "a bias is f32, y is {}", name_of(p.y_type));
     if (p.n_tokens == 0 || p.out == 0) return true;
     const GemmShape shape = shape_of(p);
-    Plan* const plan = plan_for(shape);
+    Plan* const plan = plan_for(shape, p.bias);
     if (plan == nullptr) return false;
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
     if (p.bias != nullptr)

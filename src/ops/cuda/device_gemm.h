@@ -47,7 +47,7 @@ private:
     struct Hash {
         std::size_t operator()(const GemmShape& shape) const;
     };
-    Plan* plan_for(const GemmShape& shape);  // null: none
+    Plan* plan_for(const GemmShape& shape, const float* bias);  // null: none
 
     const LtApi& api_;
     void* workspace_;

@@ -214,6 +214,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t,
         a->leading < std::int64_t(a->rows) || b->leading < std::int64_t(b->rows) ||
         d->leading < std::int64_t(d->rows) || (d->type != CUDA_R_32F && d->type != a->type))
         return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (desc->epilogue == CUBLASLT_EPILOGUE_BIAS && desc->bias == nullptr)
+        throw Fault("cublasLtMatmulAlgoGetHeuristic: an epilogue with a bias, and none is set");
     if (n_wanted < 1) return CUBLAS_STATUS_INVALID_VALUE;
     results[0] = {algorithm_for(*preference, *a, *b, *d), std::size_t(preference->workspace),
                   CUBLAS_STATUS_SUCCESS, 1.0f};

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "common/device.h"
+#include "cublasLt.h"
 #include "ops/cuda/cuda_ops.h"
 
 namespace llmgen::simt {
@@ -204,6 +205,46 @@ TEST_P(LateCudaTest, AKernelsFaultIsThrownWhereSomebodyWaits) {
 }
 
 // --- shapes that cuBLASLt has no algorithm for
+
+TEST(EmulatedGemm, AnEpilogueWithoutItsBiasAndAStreamOfAnotherCardAreFaults) {
+    FakeCard card;
+    card.n_devices = 2;
+    FakeCuda::get().reset(card);
+    cublasLtHandle_t handle = nullptr;
+    cublasLtMatmulDesc_t what = nullptr;
+    cublasLtMatrixLayout_t square = nullptr;
+    cublasLtMatmulPreference_t preference = nullptr;
+    cublasLtCreate(&handle);
+    cublasLtMatmulDescCreate(&what, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    cublasLtMatrixLayoutCreate(&square, CUDA_R_32F, 8, 8, 8);
+    cublasLtMatmulPreferenceCreate(&preference);
+    const cublasOperation_t transposed = CUBLAS_OP_T;
+    cublasLtMatmulDescSetAttribute(what, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed);
+    cublasLtMatmulHeuristicResult_t best{};
+    int n = 0;
+    const auto pick = [&] {
+        return cublasLtMatmulAlgoGetHeuristic(handle, what, square, square, square, square, preference, 1,
+                                              &best, &n);
+    };
+    EXPECT_EQ(pick(), CUBLAS_STATUS_SUCCESS);
+    cudaStream_t stream = nullptr;
+    cudaSetDevice(1);
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    const float one = 1, zero = 0;
+    float memory[64] = {};
+    EXPECT_THROW(cublasLtMatmul(handle, what, &one, memory, square, memory, square, &zero, memory, square,
+                                memory, square, &best.algo, nullptr, 0, stream),
+                 Fault);
+    cudaStreamDestroy(stream);
+    const cublasLtEpilogue_t with_bias = CUBLASLT_EPILOGUE_BIAS;
+    cublasLtMatmulDescSetAttribute(what, CUBLASLT_MATMUL_DESC_EPILOGUE, &with_bias, sizeof with_bias);
+    EXPECT_THROW(pick(), Fault);
+    cublasLtMatmulPreferenceDestroy(preference);
+    cublasLtMatrixLayoutDestroy(square);
+    cublasLtMatmulDescDestroy(what);
+    cublasLtDestroy(handle);
+    FakeCuda::get().reset();
+}
 
 TEST(EmulatedGemm, AShapeThatCublasLtCannotDoIsDoneByTheKernels) {
     for (const Compute compute : {Compute::f32, Compute::bf16}) {
