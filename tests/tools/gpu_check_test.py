@@ -1,6 +1,7 @@
 """tools/gpu_check's flow on a machine with a card, all of whose programs are played by one script: every step says
 something, the report has its tables and plots, and whatever is absent or wrong is told without taking the rest along."""
 
+import argparse
 import contextlib
 import importlib.machinery
 import importlib.util
@@ -9,6 +10,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -194,6 +196,39 @@ class GpuCheck(unittest.TestCase):
                     # Without an answer of the card nothing more is asked of it.
                     self.assertEqual(self.outcomes("skipped" if victim == "devices" else "passed"), rest, text)
                     self.assertEqual(code, 0 if slow else 1)
+
+    def test_packed_programs_bring_their_libraries(self):
+        for path in ("src/app/llmgen", *("tests/simt/hardware/" + name for name in PROGRAMS["build/tests/simt/hardware"])):
+            shutil.copy(os.path.realpath(sys.executable), self.place / "build" / path)
+        to = self.place / "packed"
+        said = io.StringIO()
+        with unittest.mock.patch.object(sys, "argv", ["gpu_check", "--build", str(self.place / "build"), "--pack", str(to)]), \
+                contextlib.redirect_stdout(said):
+            self.assertEqual(gpu_check.main(), 0)
+        self.assertRegex(said.getvalue(), r"gpu_check: \d+ MiB in .*packed")
+        libraries = [file.name for file in (to / "lib").iterdir()]
+        self.assertEqual([name for name in libraries if name.startswith(("libc.", "libm.", "ld-linux", "libstdc++"))], [])
+        # There they are found flat, and run with what lies in lib.
+        for name in ("llmgen", *PROGRAMS["build/tests/simt/hardware"]):
+            self.assertTrue((to / name).stat().st_mode & 0o100)
+            (to / name).write_text(ACTOR)
+        (self.place / "nvidia/cu13/lib").mkdir(parents=True)
+        (self.place / "nvidia/cu13/lib/libcublasLt.so.13").touch()
+        with unittest.mock.patch.object(run.sysconfig, "get_path", lambda _: str(self.place)):
+            code, _, text, _ = self.check("--build", str(to), "--only", "devices,card", LD_LIBRARY_PATH="/mine")
+            self.assertEqual((code, self.outcomes("passed")), (0, ["devices", "card"]), text)
+            check = run.Check(self.place, argparse.Namespace(dry=False, build=to, seconds=9))
+            check.entry = {"name": "card"}
+            with unittest.mock.patch.dict(os.environ, {"LD_LIBRARY_PATH": "/mine"}):
+                self.assertEqual(check.environment(["python"]), {"GPU_CHECK_STEP": "card"})
+                self.assertEqual(check.environment([to / "hardware_bench"]), {"GPU_CHECK_STEP": "card", "LD_LIBRARY_PATH": ":".join(
+                    [str(to / "lib"), "/mine", str(self.place / "nvidia/cu13/lib")])})
+            check.close()
+        (self.place / "build/tests/simt/hardware/hardware_bench").unlink()
+        with unittest.mock.patch.object(sys, "argv", ["gpu_check", "--build", str(self.place / "build"), "--pack", str(to)]), \
+                contextlib.redirect_stdout(said):
+            self.assertEqual(gpu_check.main(), 1)
+        self.assertIn("hardware_bench is not in", said.getvalue())
 
     def test_what_was_measured_before_a_crash_stands(self):
         bench = self.place / "build/tests/simt/hardware/hardware_bench"

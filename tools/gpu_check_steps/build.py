@@ -1,9 +1,13 @@
 """What machine this is, and the build for its card."""
 import json
 import os
+import pathlib
 import platform
+import re
+import shutil
+import subprocess
 
-from gpu_check_steps.run import Missing, Wrong
+from gpu_check_steps.run import PLACES, Missing, Wrong
 
 TARGETS = ["llmgen", "hardware_kernels_test", "hardware_ops_test", "hardware_models_test", "hardware_bench"]
 
@@ -32,6 +36,29 @@ def build(check):
                 "-DLLMGEN_CUDA_ARCHITECTURES=native", "-DLLMGEN_HARDWARE_TESTS=ON", "-DLLMGEN_SIMT_SANITIZE="])
     check.must(["cmake", "--build", check.build_dir, "--parallel", str(os.cpu_count() or 2), "--target", *TARGETS])
     check.say(f"built in {check.build_dir}")
+
+
+# Every machine has its own, which its driver and the others of its libraries go with.
+OF_THE_SYSTEM = re.compile(r"(ld-linux|libc\.|libm\.|libpthread|libdl|librt|libresolv|libstdc\+\+|libgcc_s)")
+
+
+def pack(build_dir, to):
+    (to / "lib").mkdir(parents=True, exist_ok=True)
+    for name in TARGETS:
+        found = [build_dir / place / name for place in PLACES if (build_dir / place / name).is_file()]
+        if not found:
+            print(f"gpu_check: {name} is not in {build_dir}: build it with -DLLMGEN_HARDWARE_TESTS=ON")
+            return 1
+        shutil.copy2(found[0], to / name)
+        if shutil.which("strip"):
+            subprocess.run(["strip", to / name], check=True)
+        needs = subprocess.run(["ldd", found[0]], capture_output=True, text=True, check=True).stdout
+        for library in re.findall(r"=> (/\S+)", needs):
+            if not OF_THE_SYSTEM.match(pathlib.Path(library).name):
+                shutil.copy(library, to / "lib")
+    size = sum(file.stat().st_size for file in to.rglob("*") if file.is_file())
+    print(f"gpu_check: {size >> 20} MiB in {to}")
+    return 0
 
 
 def devices(check):

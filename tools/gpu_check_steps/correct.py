@@ -160,11 +160,11 @@ def soak(check):
     n = 60 if check.dry else 10000
     model = made.make(check.scratch, check.root, made.TINY[0], small=check.dry)
     before = gpu_bytes(check)
-    process = subprocess.Popen(
-        [str(check.llmgen()), "--model", str(model), "--device", check.options.device, "--compute", "bf16", "--greedy",
-         "--ignore-eos", "--max-new-tokens", str(n), "--max-context", str(n + 64), "--prompt-ids", "1,2,3", "--json", "-q"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        env={**os.environ, **check.environment()})
+    command = [
+        str(check.llmgen()), "--model", str(model), "--device", check.options.device, "--compute", "bf16", "--greedy",
+        "--ignore-eos", "--max-new-tokens", str(n), "--max-context", str(n + 64), "--prompt-ids", "1,2,3", "--json", "-q"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+                               env={**os.environ, **check.environment(command)})
     samples = []
 
     def watch():

@@ -1,16 +1,19 @@
 """What the steps share: commands with a limit, outcomes, where things lie."""
+import glob
 import os
 import pathlib
 import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 import traceback
 
 
 TOOLKITS = ("/usr/local/cuda",)  # where a toolkit lies that is on nobody's PATH
+PLACES = ("src/app", "tests", "tests/simt", "tests/simt/hardware", "")  # of programs in a build; flat where packed
 
 
 class Missing(Exception):
@@ -97,7 +100,7 @@ class Check:
         # Into files: what was printed is there however the program ends, and nobody who holds a pipe is waited for.
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             process = subprocess.Popen(command, stdin=subprocess.PIPE if stdin else subprocess.DEVNULL, stdout=out, stderr=err,
-                                       start_new_session=True, env={**os.environ, **self.environment(), **(env or {})})
+                                       start_new_session=True, env={**os.environ, **self.environment(command), **(env or {})})
             late = ""
             try:
                 process.communicate(stdin.encode() if stdin else None, timeout=limit)
@@ -125,8 +128,15 @@ class Check:
         except subprocess.TimeoutExpired:
             return "; it cannot be killed, the driver holds it"
 
-    def environment(self):
-        return {"GPU_CHECK_STEP": self.entry["name"]}
+    def environment(self, command):
+        own = {"GPU_CHECK_STEP": self.entry["name"]}
+        if not any(str(part).startswith(str(self.build_dir)) for part in command):  # nvcc, python: they have their own
+            return own
+        places = [str(self.build_dir / "lib")] if (self.build_dir / "lib").is_dir() else []
+        # cuBLASLt as PyPI's wheels have it, for machines without a whole toolkit; looked for last
+        places += [path for path in os.environ.get("LD_LIBRARY_PATH", "").split(":") if path]
+        places += sorted({os.path.dirname(path) for path in glob.glob(sysconfig.get_path("purelib") + "/nvidia/*/lib/libcublasLt.so.*")})
+        return {**own, "LD_LIBRARY_PATH": ":".join(places)} if places else own
 
     def must(self, command, **how):
         done = self.run(command, **how)
@@ -152,8 +162,8 @@ class Check:
     def binary(self, real, emulated):
         """A program of the build: the one for the card, or dry the one with the emulated device."""
         name = emulated if self.dry else real
-        for found in (self.build_dir / part / name for part in ("src/app", "tests", "tests/simt", "tests/simt/hardware")):
-            if found.exists():
+        for found in (self.build_dir / place / name for place in PLACES):
+            if found.is_file():
                 return found
         raise Missing(f"{name} is not in {self.build_dir}")
 

@@ -15,6 +15,8 @@ inline void device_check(cudaError_t error, const char* what) {
 }
 inline void* device_new(std::size_t bytes) {
     void* memory = nullptr;
+    cudaDeviceSynchronize();  // the caller fills it: where host and device can't share, no kernel may run
+                              // then
     device_check(cudaMallocManaged(&memory, bytes), "cudaMallocManaged");
     return memory;
 }
