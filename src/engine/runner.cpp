@@ -203,8 +203,10 @@ void Runner::enqueue(bool follows) {
     batch.host = &host_;
     if (chooses()) batch.greedy_ids = recorded_ ? batch.token_ids : room_.greedy_ids.rows(host_.n_logits());
 
-    device_logits_ =
-        recorded_ ? ops_.step(bound_context(), [&] { return model_.forward(batch); }) : model_.forward(batch);
+    // Of a backend that records, only such steps as come again go through step().
+    const bool whole = recorded_ || !ops_.records_steps();
+    device_logits_ = whole ? ops_.step(recorded_ ? bound_context() : 0, [&] { return model_.forward(batch); })
+                           : model_.forward(batch);
     device_ids_ = batch.greedy_ids;
     have_.assign(std::size_t(host_.n_logits()), 0);
 }

@@ -149,7 +149,8 @@ public:
     /// Enqueues a step: runs `enqueue` and returns what it returns, or does again what it enqueued when the
     /// key was seen before. So a key stands for all that the launches depend on: the number of rows, every
     /// shape and address, and the bound of the context (HostBatch). What changes from step to step is read
-    /// from tensors. reserve() forgets all keys.
+    /// from tensors. reserve() forgets all keys. A backend that records nothing may hold its threads together
+    /// for the step, whatever the key.
     virtual Tensor step(std::uint64_t key, const std::function<Tensor()>& enqueue) {
         (void)key;
         return enqueue();

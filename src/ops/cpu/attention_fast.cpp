@@ -6,8 +6,6 @@
 // the merging, in the same order, follows. Both ways give the same bits.
 #include "ops/cpu/attention_fast.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -19,8 +17,8 @@ namespace llmgen::cpu {
 namespace {
 
 constexpr int kTaskRows = 48;
-// Below this many multiply-adds, 5 µs of one thread, a second costs more than it brings.
-constexpr double kSerialWork = 500000;
+// Below this many multiply-adds, 2 µs of one thread, a second costs more than it brings.
+constexpr double kSerialWork = 200000;
 
 std::int64_t round_up(std::int64_t n, std::int64_t step) { return (n + step - 1) / step * step; }
 
@@ -87,8 +85,8 @@ struct AttentionRunner::State {
     alignas(64) float part_max[kRowLanes] = {}, part_sum[kRowLanes] = {};
 };
 
-AttentionRunner::AttentionRunner(DType act, Isa isa, int threads)
-    : act_(act), threads_(threads), kernels_(attention_kernels(act, isa)), pack_(pack_rows(isa)) {}
+AttentionRunner::AttentionRunner(DType act, Isa isa, Team& team)
+    : act_(act), team_(team), kernels_(attention_kernels(act, isa)), pack_(pack_rows(isa)) {}
 
 AttentionRunner::~AttentionRunner() = default;
 
@@ -227,7 +225,7 @@ void AttentionRunner::finish_row(
 void AttentionRunner::run_split(const Job& job, float* memory, std::int64_t state_floats, int n_blocks) {
     const int head_dim = job.shape.head_dim;
     const std::int64_t part_floats = split_floats(head_dim);
-    float* parts = memory + threads_ * state_floats;
+    float* parts = memory + team_.size() * state_floats;
     float* queries = parts + n_blocks * part_floats;
     const std::int64_t query_floats = split_query_floats(head_dim);
     for (std::size_t t = 0; t < tasks_.size(); ++t)
@@ -245,11 +243,10 @@ void AttentionRunner::run_split(const Job& job, float* memory, std::int64_t stat
             for (std::size_t i = t; i < end; ++i) units_.push_back({&tasks_[i], tasks_[i].first_block + b});
         t = end;
     }
-    const int chunk = std::max(1, n_blocks / (8 * threads_));
+    const int chunk = std::max(1, n_blocks / (8 * team_.size()));
     std::atomic<int> taken = 0;  // libgomp's own dynamic loops cost 2 µs more
-#pragma omp parallel num_threads(threads_)
-    {
-        State state(memory + omp_get_thread_num() * state_floats, head_dim);
+    team_.run([&](int self, int team) {
+        State state(memory + self * state_floats, head_dim);
         const auto take = [&](int unit) {
             const Unit& own = units_[std::size_t(unit)];
             float* to = parts + unit * part_floats;
@@ -262,9 +259,8 @@ void AttentionRunner::run_split(const Job& job, float* memory, std::int64_t stat
         };
         for (int unit; (unit = taken.fetch_add(chunk)) < n_blocks;)
             for (const int end = std::min(unit + chunk, n_blocks); unit < end; ++unit) take(unit);
-#pragma omp barrier
-        const auto team = std::size_t(omp_get_num_threads());
-        for (auto t = std::size_t(omp_get_thread_num()); t < tasks_.size(); t += team) {
+        team_.barrier();
+        for (auto t = std::size_t(self); t < tasks_.size(); t += std::size_t(team)) {
             const Task& task = tasks_[t];
             std::fill_n(state.max, kRowLanes, -std::numeric_limits<float>::infinity());
             std::fill_n(state.sum, kRowLanes, 0.0f);
@@ -278,7 +274,7 @@ void AttentionRunner::run_split(const Job& job, float* memory, std::int64_t stat
             for (int row = 0; row < task.n_rows; ++row)
                 finish_row(job, task, row, state.out + std::int64_t(row) * head_dim, state.sum[row]);
         }
-    }
+    });
 }
 
 void AttentionRunner::run(
@@ -294,13 +290,13 @@ void AttentionRunner::run(
         single_tiles &= task.n_rows <= kernels_.max_rows;
     }
     const auto state_floats = std::int64_t(State::floats(shape.head_dim));
-    const int threads = work < kSerialWork ? 1 : threads_;
+    const int threads = work < kSerialWork ? 1 : team_.size();
     const auto n_tasks = std::int64_t(tasks_.size());
     const bool split = threads > 1 && single_tiles && n_tasks < 4 * threads && n_blocks > n_tasks;
     const std::int64_t parts =
         split ? n_blocks * split_floats(shape.head_dim) + n_tasks * split_query_floats(shape.head_dim) : 0;
     float* memory =
-        static_cast<float*>(states_.get(std::size_t(threads_ * state_floats + parts) * sizeof(float)));
+        static_cast<float*>(states_.get(std::size_t(team_.size() * state_floats + parts) * sizeof(float)));
     if (split) return run_split(job, memory, state_floats, int(n_blocks));
     if (threads == 1) {
         State state(memory, shape.head_dim);
@@ -312,16 +308,15 @@ void AttentionRunner::run(
     const std::int64_t heads = shape.n_kv_heads,
                        chunk = single_tiles && n_tasks >= 8 * threads * heads ? heads : 1;
     std::atomic<std::int64_t> taken = 0;
-#pragma omp parallel num_threads(threads)
-    {
-        State state(memory + omp_get_thread_num() * state_floats, shape.head_dim);
+    team_.run([&](int self, int) {
+        State state(memory + self * state_floats, shape.head_dim);
         for (std::int64_t begin; (begin = taken.fetch_add(chunk)) < n_tasks;)
             for (std::int64_t t = begin, end = std::min(begin + chunk, n_tasks); t < end; ++t) {
                 const std::int64_t next = t + 1 < end ? t + 1 : t + 1 + (threads - 1) * chunk;
                 run_whole(job, tasks_[std::size_t(t)], next < n_tasks ? &tasks_[std::size_t(next)] : nullptr,
                           state);
             }
-    }
+    });
 }
 
 }  // namespace llmgen::cpu

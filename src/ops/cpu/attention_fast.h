@@ -7,13 +7,14 @@
 #include "ops/cpu/attention_kernels.h"
 #include "ops/cpu/pack_rows.h"
 #include "ops/cpu/scratch.h"
+#include "ops/cpu/team.h"
 #include "ops/ops.h"
 
 namespace llmgen::cpu {
 
 class AttentionRunner {
 public:
-    AttentionRunner(DType act, Isa isa, int threads);
+    AttentionRunner(DType act, Isa isa, Team& team);
     ~AttentionRunner();
     /// Contract: Ops::attention.
     void run(const Tensor& out,
@@ -51,7 +52,7 @@ private:
     void finish_row(const Job& job, const Task& task, int row, const float* total, float sum) const;
 
     DType act_;
-    int threads_;
+    Team& team_;
     AttentionKernels kernels_;
     PackRows pack_;
     // Kept between steps, so that none allocates once it has seen its sizes.

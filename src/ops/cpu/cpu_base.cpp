@@ -38,12 +38,12 @@ void for_each_row(const Tensor& view, Copy copy) {
 }  // namespace
 
 CpuBase::CpuBase(Compute compute, int threads, std::string kernels)
-    : compute_(compute), threads_(threads), kernels_(std::move(kernels)) {}
+    : compute_(compute), team_(threads), kernels_(std::move(kernels)) {}
 
 DeviceInfo CpuBase::info() const {
     const MemoryStatus memory = memory_status();
-    const std::string description =
-        fmt::format("{}, {} {}, {}", cpu_model(), threads_, threads_ == 1 ? "thread" : "threads", kernels_);
+    const std::string description = fmt::format("{}, {} {}, {}", cpu_model(), team_.size(),
+                                                team_.size() == 1 ? "thread" : "threads", kernels_);
     return {"cpu", description, memory.total, memory.available};
 }
 
@@ -64,14 +64,14 @@ void CpuBase::download(void* host, Tensor src) {
 }
 
 Weight CpuBase::make_weight(std::span<const Tensor> parts, std::span<const Tensor> bias_parts) {
-    return pack_weight(parts, bias_parts, compute_, arena_, threads_);
+    return pack_weight(parts, bias_parts, compute_, arena_, team_);
 }
 
 Weight CpuBase::borrow_weight(std::span<const Tensor> parts,
                               std::span<const Tensor> bias_parts,
                               std::shared_ptr<const void> owner) {
     if (!borrows_) return make_weight(parts, bias_parts);
-    return cpu::borrow_weight(parts, bias_parts, std::move(owner), arena_, threads_, n_borrowed_++);
+    return cpu::borrow_weight(parts, bias_parts, std::move(owner), arena_, team_, n_borrowed_++);
 }
 
 Vector CpuBase::make_vector(Tensor host) {

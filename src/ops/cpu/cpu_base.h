@@ -5,6 +5,7 @@
 
 #include "ops/cpu/cpu_ops.h"
 #include "ops/cpu/memory.h"
+#include "ops/cpu/team.h"
 
 namespace llmgen::cpu {
 
@@ -28,7 +29,7 @@ protected:
     DType act() const { return activation_type(compute_); }
 
     Compute compute_;
-    int threads_;
+    Team team_;
     std::string kernels_;  // what the steps run on, for info()
     Arena arena_;
     bool borrows_ = false;  // whether the steps can read weights that aren't packed

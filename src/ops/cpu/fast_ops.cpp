@@ -8,7 +8,6 @@
 #include "ops/cpu/kv_layout.h"
 #include "ops/cpu/linear_fast.h"
 #include "ops/cpu/packed_weight.h"
-#include "ops/cpu/parallel.h"
 #include "ops/cpu/row_kernels.h"
 
 namespace llmgen::cpu {
@@ -23,14 +22,18 @@ public:
     FastOps(Compute compute, int threads, Isa isa, bool onednn)
         : CpuBase(compute, threads, name_of(isa)),
           rows_(row_kernels(isa)),
-          linear_(act(), isa, threads, onednn),
-          attention_(act(), isa, threads) {
+          linear_(act(), isa, team_, onednn),
+          attention_(act(), isa, team_),
+          holds_steps_(!onednn) {
         borrows_ = act() == DType::bf16 && isa == Isa::avx512_bf16 && !onednn;
     }
 
     /// Scratch grows at its first use instead and is kept: sizes depend on weights that may come later.
     void reserve(const AttentionShape&, int, int, int) override {}
 
+    Tensor step(std::uint64_t, const std::function<Tensor()>& enqueue) override {
+        return holds_steps_ ? team_.step(enqueue) : enqueue();
+    }
     void embed(Tensor x, const Weight& table, Tensor ids) override;
     void rmsnorm(Tensor out, Tensor x, const Vector& weight, float eps) override;
     void linear(Tensor out, Tensor x, const Weight& w) override {
@@ -114,13 +117,15 @@ private:
 
     /// body(begin, end) over rows of `width` values.
     template <typename Body>
-    void over_rows(std::int64_t n, std::int64_t width, const Body& body) const {
-        parallel_ranges(n * width < kSerialValues ? 1 : threads_, n, body);
+    void over_rows(std::int64_t n, std::int64_t width, const Body& body) {
+        if (n * width < kSerialValues) return body(std::int64_t(0), n);
+        team_.ranges(n, body);
     }
 
     RowKernels rows_;
     LinearRunner linear_;
     AttentionRunner attention_;
+    bool holds_steps_;  // oneDNN opens parallel regions of its own
 };
 
 void FastOps::embed(Tensor x, const Weight& table, Tensor ids) {

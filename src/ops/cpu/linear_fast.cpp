@@ -3,13 +3,10 @@
 // packed rows pass by from L2, 4 bytes a cycle.
 #include "ops/cpu/linear_fast.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <cstring>
 
 #include "ops/cpu/packed_weight.h"
-#include "ops/cpu/parallel.h"
 
 namespace llmgen::cpu {
 namespace {
@@ -56,14 +53,14 @@ struct LinearRunner::Job {
     }
 };
 
-LinearRunner::LinearRunner(DType act, Isa isa, int threads, bool onednn)
-    : threads_(threads),
+LinearRunner::LinearRunner(DType act, Isa isa, Team& team, bool onednn)
+    : team_(team),
       bf16_weights_(linear_kernels(DType::bf16, act, isa)),
       f32_weights_(linear_kernels(DType::f32, act, isa)),
       finish_tile_(finish_tile(isa)),
       finish_swiglu_bf16_(finish_swiglu_bf16(isa)),
       pack_(pack_rows(isa)),
-      onednn_(onednn && act == DType::bf16 ? std::make_unique<OneDnn>(threads) : nullptr) {}
+      onednn_(onednn && act == DType::bf16 ? std::make_unique<OneDnn>(team.size()) : nullptr) {}
 
 void LinearRunner::run(
     TileOutput::Kind kind, const Tensor& out, const Tensor& x, const Weight& weight, const RowSteps& steps) {
@@ -72,20 +69,20 @@ void LinearRunner::run(
     if (n_rows == 0 || w.out == 0) return;
     if (!onednn_ || onednn_->rows_for(n_rows, w) == 0) return run_kernels(kind, out, x, weight, steps);
 
-    if (steps.before) parallel_ranges(threads_, n_rows, steps.before);
+    if (steps.before) team_.ranges(n_rows, steps.before);
     std::int64_t done = 0, part = 1;
     for (; done < n_rows && part > 0; done += part)
         part = run_onednn(kind, out.rows(done, n_rows - done), x.rows(done, n_rows - done), weight);
     if (done < n_rows)
         run_kernels(kind, out.rows(done, n_rows - done), x.rows(done, n_rows - done), weight, {});
-    if (steps.after) parallel_ranges(threads_, n_rows, steps.after);
+    if (steps.after) team_.ranges(n_rows, steps.after);
 }
 
 void LinearRunner::run_kernels(
     TileOutput::Kind kind, const Tensor& out, const Tensor& x, const Weight& weight, const RowSteps& steps) {
     const PanelWeight& w = panels_of(weight);
     w.use(x.dim(0));
-    turned_.begin(w, threads_);
+    turned_.begin(w, team_.size());
     const LinearKernels& kernels = w.dtype == DType::bf16 ? bf16_weights_ : f32_weights_;
     const std::int64_t n_rows = x.dim(0), outputs = kind == TileOutput::Kind::swiglu ? w.out / 2 : w.out;
     Job job{kind, out, x, w, kernels, steps, turned_};
@@ -97,10 +94,9 @@ void LinearRunner::run_kernels(
     job.room = in_place ? nullptr : static_cast<char*>(packed_.get(std::size_t(n_rows * job.row_bytes)));
     job.packed = in_place ? static_cast<const char*>(x.data) : job.room;
 
-    const int threads = n_rows * w.out * w.in < kSerialWork ? 1 : threads_;
-    if (threads > 1 && n_rows < kOwnRows * threads) return run_shared_rows(job, threads);
-    parallel_ranges(threads, n_rows,
-                    [&](std::int64_t begin, std::int64_t end) { run_own_rows(job, begin, end); });
+    if (n_rows * w.out * w.in < kSerialWork) return run_own_rows(job, 0, n_rows);
+    if (team_.size() > 1 && n_rows < kOwnRows * team_.size()) return run_shared_rows(job);
+    team_.ranges(n_rows, [&](std::int64_t begin, std::int64_t end) { run_own_rows(job, begin, end); });
 }
 
 /// Many rows a thread: each takes its own through everything, so that they stay in its caches from one op to
@@ -119,14 +115,14 @@ void LinearRunner::run_own_rows(const Job& job, std::int64_t begin, std::int64_t
 }
 
 /// Few rows: each thread takes its own outputs, so that the weights pass once.
-void LinearRunner::run_shared_rows(Job& job, int threads) const {
+void LinearRunner::run_shared_rows(Job& job) const {
     const std::int64_t n_rows = job.n_rows();
     const int tile = job.kernels.tile_rows(n_rows);
     job.most_rows = tile;
     const std::int64_t n_tiles = (n_rows + tile - 1) / tile;
     // Blocks of rows: small enough for the cache, and enough of them that every thread has work.
     std::int64_t block_tiles = std::max<std::int64_t>(1, kBlockBytes / (job.row_bytes * tile));
-    const std::int64_t wanted = (2 * threads + job.n_panels - 1) / job.n_panels;
+    const std::int64_t wanted = (2 * team_.size() + job.n_panels - 1) / job.n_panels;
     block_tiles = std::min(block_tiles, std::max<std::int64_t>(1, n_tiles / wanted));
     job.block_rows = block_tiles * tile;
     const std::int64_t n_units = (n_rows + job.block_rows - 1) / job.block_rows * job.n_panels;
@@ -135,23 +131,21 @@ void LinearRunner::run_shared_rows(Job& job, int threads) const {
     const bool alone = n_rows == 1;
     if (alone && before) before(0, 1);
     if (alone) pack(job, 0, 1);
-#pragma omp parallel num_threads(threads)
-    {
-        const std::int64_t team = omp_get_num_threads(), self = omp_get_thread_num();
+    team_.run([&](std::int64_t self, std::int64_t team) {
         if (!alone) {
             const std::int64_t begin = n_tiles * self / team * tile;
             const std::int64_t end = std::min(n_tiles * (self + 1) / team * tile, n_rows);
             if (before && begin < end) before(begin, end);
             pack(job, begin, end);
-#pragma omp barrier
+            team_.barrier();
         }
         run_units(job, n_units * self / team, n_units * (self + 1) / team);
         if (!alone && after) {
-#pragma omp barrier
+            team_.barrier();
             const std::int64_t begin = n_rows * self / team, end = n_rows * (self + 1) / team;
             if (begin < end) after(begin, end);
         }
-    }
+    });
     if (alone && after) after(0, 1);
 }
 
@@ -174,7 +168,7 @@ std::int64_t LinearRunner::run_onednn(TileOutput::Kind kind,
                       {n_rows, w.out});
     if (!onednn_->run(sums, x.rows(n_rows), w, false)) return 0;
     const std::int64_t outputs = kind == TileOutput::Kind::swiglu ? w.out / 2 : w.out;
-    parallel_ranges(threads_, n_rows, [&](std::int64_t begin, std::int64_t end) {
+    team_.ranges(n_rows, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = begin; row < end; ++row)
             for (std::int64_t first = 0; first < outputs; first += kPanel)
                 finish_columns(kind, out, row, first, outputs, weight,

@@ -8,6 +8,7 @@
 #include "ops/cpu/linear_onednn.h"
 #include "ops/cpu/pack_rows.h"
 #include "ops/cpu/scratch.h"
+#include "ops/cpu/team.h"
 #include "ops/cpu/turned_panels.h"
 #include "ops/ops.h"
 
@@ -23,7 +24,7 @@ struct RowSteps {
 class LinearRunner {
 public:
     /// With `onednn`, bf16 products of 16 rows and more go through oneDNN where it has a fast kernel.
-    LinearRunner(DType act, Isa isa, int threads, bool onednn);
+    LinearRunner(DType act, Isa isa, Team& team, bool onednn);
 
     /// out = W x + b, x += W h + b or out = silu(g) · u, by `kind`. Contracts in ops.h.
     void run(TileOutput::Kind kind,
@@ -37,7 +38,7 @@ private:
     void run_kernels(
         TileOutput::Kind kind, const Tensor& out, const Tensor& x, const Weight& w, const RowSteps& steps);
     void run_own_rows(const Job& job, std::int64_t begin, std::int64_t end) const;
-    void run_shared_rows(Job& job, int threads) const;
+    void run_shared_rows(Job& job) const;
     std::int64_t run_onednn(TileOutput::Kind kind, const Tensor& out, const Tensor& x, const Weight& w);
     void finish_columns(TileOutput::Kind kind,
                         const Tensor& out,
@@ -53,7 +54,7 @@ private:
     Ahead ahead_of(const Job& job, std::int64_t panel, int tile, bool only_tile) const;
     void run_panel(const Job& job, std::int64_t panel, int row, int row_end) const;
 
-    int threads_;
+    Team& team_;
     LinearKernels bf16_weights_, f32_weights_;
     FinishTile finish_tile_, finish_swiglu_bf16_;
     PackRows pack_;

@@ -10,7 +10,6 @@
 #include "ops/cpu/element.h"
 #include "ops/cpu/isa.h"
 #include "ops/cpu/pack_panel.h"
-#include "ops/cpu/parallel.h"
 
 namespace llmgen::cpu {
 namespace {
@@ -150,9 +149,9 @@ std::shared_ptr<PanelWeight> shape_of(std::span<const Tensor> parts, Compute com
 }
 
 void pack_range(
-    const PanelWeight& w, std::span<const Tensor> parts, std::int64_t first, std::int64_t last, int threads) {
+    const PanelWeight& w, std::span<const Tensor> parts, std::int64_t first, std::int64_t last, Team& team) {
     const PackPanel fast = best_isa() >= Isa::avx512_bf16 ? rows_kernels_avx512bf16().pack : nullptr;
-    parallel_ranges(threads, last - first, [&](std::int64_t begin, std::int64_t end) {
+    team.ranges(last - first, [&](std::int64_t begin, std::int64_t end) {
         touch_rows(parts, (first + begin) * kPanel, (first + end) * kPanel);
         for (std::int64_t panel = first + begin; panel < first + end; ++panel)
             pack_panel(w, parts, panel, fast);
@@ -168,7 +167,7 @@ void pack_borrowed(const PanelWeight& w, const BorrowedRows& rows) {
     const std::int64_t panel_bytes = w.panel_size() * std::int64_t(sizeof(bf16));
     const std::int64_t step = std::max<std::int64_t>(1, kPieceBytes / panel_bytes);
     for (std::int64_t first = 0; first < w.n_panels(); first += step) {
-        pack_range(w, rows.parts, first, std::min(first + step, w.n_panels()), rows.threads);
+        pack_range(w, rows.parts, first, std::min(first + step, w.n_panels()), *rows.team);
         // From the beginning: a page on the border of two pieces belongs to both.
         if (part) part->drop(0, std::min(part->size, std::size_t((first + step) * panel_bytes)));
     }
@@ -241,10 +240,10 @@ Weight pack_weight(std::span<const Tensor> parts,
                    std::span<const Tensor> bias_parts,
                    Compute compute,
                    Arena& arena,
-                   int threads) {
+                   Team& team) {
     const auto packed = shape_of(parts, compute);
-    packed->memory = arena.allocate(packed->bytes(), threads);
-    pack_range(*packed, parts, 0, packed->n_panels(), threads);
+    packed->memory = arena.allocate(packed->bytes(), team.size());
+    pack_range(*packed, parts, 0, packed->n_panels(), team);
     return weight_of(packed, parts, bias_parts);
 }
 
@@ -252,19 +251,19 @@ Weight borrow_weight(std::span<const Tensor> parts,
                      std::span<const Tensor> bias_parts,
                      std::shared_ptr<const void> owner,
                      Arena& arena,
-                     int threads,
+                     Team& team,
                      int index) {
     const auto packed = shape_of(parts, Compute::bf16);
     const RowsKernels kernels = rows_kernels_avx512bf16();
     const bool fits =
         kernels.pack && packed->in % kPackStep == 0 &&
         std::ranges::all_of(parts, [](const Tensor& t) { return t.dtype == DType::bf16 && t.dim(0) > 0; });
-    if (!fits) return pack_weight(parts, bias_parts, Compute::bf16, arena, threads);
+    if (!fits) return pack_weight(parts, bias_parts, Compute::bf16, arena, team);
     packed->borrowed = std::make_unique<BorrowedRows>();
     BorrowedRows& rows = *packed->borrowed;
-    rows = {{parts.begin(), parts.end()}, std::move(owner), kernels, &arena, threads,
+    rows = {{parts.begin(), parts.end()}, std::move(owner), kernels, &arena, &team,
             kUsesBorrowed + index / 8};
-    parallel_ranges(threads, packed->n_panels(), [&](std::int64_t begin, std::int64_t end) {
+    team.ranges(packed->n_panels(), [&](std::int64_t begin, std::int64_t end) {
         touch_rows(parts, begin * kPanel, end * kPanel);
     });
     return weight_of(packed, parts, bias_parts);

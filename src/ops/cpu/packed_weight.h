@@ -18,6 +18,7 @@
 #include "base/tensor.h"
 #include "ops/cpu/memory.h"
 #include "ops/cpu/pack_panel.h"
+#include "ops/cpu/team.h"
 #include "ops/ops.h"
 
 namespace llmgen::cpu {
@@ -30,7 +31,7 @@ struct BorrowedRows {
     std::shared_ptr<const void> owner;
     RowsKernels kernels;
     Arena* arena = nullptr;
-    int threads = 1;
+    Team* team = nullptr;
     int uses_left = 0;
 
     const bf16* row(std::int64_t o) const;
@@ -71,7 +72,7 @@ Weight pack_weight(std::span<const Tensor> parts,
                    std::span<const Tensor> bias_parts,
                    Compute compute,
                    Arena& arena,
-                   int threads);
+                   Team& team);
 
 /// Contract: Ops::borrow_weight. Bf16 rows stay where they are at first and are packed once they were used so
 /// often that packing pays: an answer of a few tokens is over by then, and packing takes longer than all of
@@ -82,7 +83,7 @@ Weight borrow_weight(std::span<const Tensor> parts,
                      std::span<const Tensor> bias_parts,
                      std::shared_ptr<const void> owner,
                      Arena& arena,
-                     int threads,
+                     Team& team,
                      int index);
 
 }  // namespace llmgen::cpu
