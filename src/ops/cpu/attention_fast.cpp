@@ -17,18 +17,16 @@ namespace llmgen::cpu {
 namespace {
 
 constexpr int kTaskRows = 48;
-// Below this many multiply-adds, 2 µs of one thread, a second costs more than it brings.
-constexpr double kSerialWork = 200000;
+// Below this many multiply-adds, 5 µs of one thread, a second costs more than it brings.
+constexpr double kSerialWork = 500000;
 
 std::int64_t round_up(std::int64_t n, std::int64_t step) { return (n + step - 1) / step * step; }
 
-/// What one block of a split task leaves: max and sum of its rows, and their outputs.
-std::int64_t split_floats(int head_dim) {
-    return 2 * kRowLanes + round_up(std::int64_t(kMaxQueryRows) * head_dim, 16);
+/// To L2, which has room for what the next block needs.
+void draw_near(const void* from, std::int64_t bytes) {
+    for (std::int64_t at = 0; at < bytes; at += 64)
+        __builtin_prefetch(static_cast<const char*>(from) + at, 0, 2);
 }
-
-/// And its packed queries, the same for all its blocks.
-std::int64_t split_query_floats(int head_dim) { return round_up(std::int64_t(kMaxQueryRows) * head_dim, 16); }
 
 }  // namespace
 
@@ -85,8 +83,40 @@ struct AttentionRunner::State {
     alignas(64) float part_max[kRowLanes] = {}, part_sum[kRowLanes] = {};
 };
 
+/// What a split task's rows come to, or one of its blocks: max, sum and outputs.
+struct AttentionRunner::Part {
+    float *max, *sum, *out;
+};
+
+/// A split's working memory, cut from one piece: each task's packed queries and results, and the blocks' that
+/// wait for those before them.
+struct AttentionRunner::Split {
+    Split(int rows, int head_dim)
+        : query_floats(round_up(std::int64_t(rows) * head_dim, 16)),
+          part_floats(2 * kRowLanes + query_floats) {}
+    std::int64_t floats(std::int64_t n_tasks, std::int64_t n_units) const {
+        return n_tasks * (query_floats + part_floats) + n_units * part_floats;
+    }
+    void lay_out(float* memory, std::int64_t n_tasks) {
+        queries = memory;
+        totals = queries + n_tasks * query_floats;
+        parts = totals + n_tasks * part_floats;
+    }
+    float* query(std::int64_t task) const { return queries + task * query_floats; }
+    Part total(std::int64_t task) const { return part_at(totals + task * part_floats); }
+    Part part(std::int64_t unit) const { return part_at(parts + unit * part_floats); }
+    static Part part_at(float* at) { return {at, at + kRowLanes, at + 2 * kRowLanes}; }
+
+    std::int64_t query_floats, part_floats;
+    float *queries = nullptr, *totals = nullptr, *parts = nullptr;
+};
+
 AttentionRunner::AttentionRunner(DType act, Isa isa, Team& team)
-    : act_(act), team_(team), kernels_(attention_kernels(act, isa)), pack_(pack_rows(isa)) {}
+    : act_(act),
+      team_(team),
+      kernels_(attention_kernels(act, isa)),
+      pack_(pack_rows(isa)),
+      shares_(std::make_unique<Share[]>(std::size_t(team.size()))) {}
 
 AttentionRunner::~AttentionRunner() = default;
 
@@ -125,6 +155,22 @@ void AttentionRunner::pack_queries(const Job& job, const Task& task, float* pack
         }
         pack_(tile, kernels_.q_type, sources, DType::f32, rows, head_dim);
     }
+}
+
+/// Of the keys or values of one head in a page.
+std::int64_t AttentionRunner::page_bytes(const Job& job) const {
+    return std::int64_t(kPageSize) * job.shape.head_dim * std::int64_t(size_of(act_));
+}
+
+/// Where a thread begins nobody has drawn anything near yet.
+void AttentionRunner::draw_first(const Job& job, const Unit& unit) const {
+    const int end =
+        (unit.task->end(job, unit.task->n_rows - 1) - 1) / kPageSize + 1 - unit.block * kBlockPages;
+    const auto n_pages = std::size_t(std::min(end, kBlockPages));
+    Blocks blocks{};
+    find_pages(job, *unit.task, unit.block, 0, int(n_pages), blocks);
+    for (std::size_t page = 0; page < n_pages; ++page) draw_near(blocks.keys[page], page_bytes(job));
+    for (std::size_t page = 0; page < n_pages; ++page) draw_near(blocks.values[page], page_bytes(job));
 }
 
 /// This head's keys and values in the pages first to end - 1 of a block.
@@ -168,24 +214,30 @@ bool AttentionRunner::run_block(
                              std::min(kKeyBlock, task.end(job, row) - origin), job.shape.scale);
         state.part_max[r] = softmax.max;
         state.part_sum[r] = softmax.sum;
+        // Exponentials read nothing: so that memory doesn't stand idle, a page of the next values each.
+        const auto page = std::size_t(first_page + r);
+        if (int(page) >= end_page || ahead.values[page] == blocks.values[page]) continue;
+        draw_near(ahead.values[page], page_bytes(job));
+        ahead.values[page] = blocks.values[page];
     }
     kernels_.values[std::size_t(rows)](state.part, state.p, blocks.values, ahead.values,
                                        first_page * kPageSize, end, head_dim);
     return true;
 }
 
-/// Joins a block's results with the n rows' own so far.
+/// Joins a block's results with the rows' own so far; outputs only of rows begin to end - 1.
 void AttentionRunner::merge_rows(float* max,
                                  float* sum,
                                  float* out,
-                                 int n,
+                                 int begin,
+                                 int end,
                                  const float* part_max,
                                  const float* part_sum,
                                  const float* part,
                                  int head_dim) const {
     alignas(64) float a[kRowLanes], b[kRowLanes];
     kernels_.join(max, sum, part_max, part_sum, a, b);
-    for (int r = 0; r < n; ++r)
+    for (int r = begin; r < end; ++r)
         if (b[r] != 0 || a[r] != 1)  // else it sees nothing of this block: part was not written
             kernels_.merge(out + r * head_dim, a[r], part + r * head_dim, b[r], head_dim);
 }
@@ -205,7 +257,7 @@ void AttentionRunner::run_whole(const Job& job, const Task& task, const Task* fo
             if (block + 1 == end_block) next = {following, following ? following->first_block : 0};
             if (!run_block(job, task, first, block, next, state)) continue;
             std::fill(state.part_sum + n, state.part_sum + kRowLanes, 0.0f);
-            merge_rows(state.max + first, state.sum + first, state.out + std::int64_t(first) * head_dim, n,
+            merge_rows(state.max + first, state.sum + first, state.out + std::int64_t(first) * head_dim, 0, n,
                        state.part_max, state.part_sum, state.part, head_dim);
         }
     for (int row = 0; row < task.n_rows; ++row)
@@ -220,16 +272,9 @@ void AttentionRunner::finish_row(
                     job.shape.head_dim);
 }
 
-/// Blocks of single-tile tasks spread over threads, each leaving the outputs, max and sum of its rows; then
-/// merged. Block by block, all kv heads of a sequence in turn: they share the pages of memory.
-void AttentionRunner::run_split(const Job& job, float* memory, std::int64_t state_floats, int n_blocks) {
-    const int head_dim = job.shape.head_dim;
-    const std::int64_t part_floats = split_floats(head_dim);
-    float* parts = memory + team_.size() * state_floats;
-    float* queries = parts + n_blocks * part_floats;
-    const std::int64_t query_floats = split_query_floats(head_dim);
-    for (std::size_t t = 0; t < tasks_.size(); ++t)
-        pack_queries(job, tasks_[t], queries + std::int64_t(t) * query_floats);
+/// All blocks of all tasks: block by block, the kv heads of a sequence in turn, because they share the pages
+/// of memory.
+void AttentionRunner::list_units() {
     first_unit_.clear();
     units_.clear();
     for (std::size_t t = 0; t < tasks_.size();) {
@@ -243,38 +288,80 @@ void AttentionRunner::run_split(const Job& job, float* memory, std::int64_t stat
             for (std::size_t i = t; i < end; ++i) units_.push_back({&tasks_[i], tasks_[i].first_block + b});
         t = end;
     }
-    const int chunk = std::max(1, n_blocks / (8 * team_.size()));
-    std::atomic<int> taken = 0;  // libgomp's own dynamic loops cost 2 µs more
+}
+
+/// Blocks of single-tile tasks spread over threads. Whoever has a task's first block merges all that follow
+/// in its share at once; those of the other shares wait in memory until all are done.
+void AttentionRunner::run_split(const Job& job,
+                                const Split& split,
+                                float* memory,
+                                std::int64_t state_floats) {
+    const int n_units = int(units_.size()), head_dim = job.shape.head_dim;
+    for (std::size_t t = 0; t < tasks_.size(); ++t) {
+        pack_queries(job, tasks_[t], split.query(std::int64_t(t)));
+        const Part total = split.total(std::int64_t(t));
+        std::fill_n(total.max, kRowLanes, -std::numeric_limits<float>::infinity());
+        std::fill_n(total.sum, kRowLanes, 0.0f);
+        std::fill_n(total.out, split.query_floats, 0.0f);
+    }
+    for (int i = 0; i < team_.size(); ++i)
+        shares_[std::size_t(i)].set(n_units * i / team_.size(), n_units * (i + 1) / team_.size());
     team_.run([&](int self, int team) {
         State state(memory + self * state_floats, head_dim);
-        const auto take = [&](int unit) {
-            const Unit& own = units_[std::size_t(unit)];
-            float* to = parts + unit * part_floats;
-            state.q = queries + (own.task - tasks_.data()) * query_floats;
-            state.part = to + 2 * kRowLanes;
-            const Unit next = unit + 1 < n_blocks ? units_[std::size_t(unit + 1)] : Unit{};
-            run_block(job, *own.task, 0, own.block, next, state);
-            std::copy_n(state.part_max, kRowLanes, to);
-            std::copy_n(state.part_sum, kRowLanes, to + kRowLanes);
-        };
-        for (int unit; (unit = taken.fetch_add(chunk)) < n_blocks;)
-            for (const int end = std::min(unit + chunk, n_blocks); unit < end; ++unit) take(unit);
-        team_.barrier();
-        for (auto t = std::size_t(self); t < tasks_.size(); t += std::size_t(team)) {
-            const Task& task = tasks_[t];
-            std::fill_n(state.max, kRowLanes, -std::numeric_limits<float>::infinity());
-            std::fill_n(state.sum, kRowLanes, 0.0f);
-            std::fill_n(state.out, std::int64_t(task.n_rows) * head_dim, 0.0f);
-            const auto [first, step] = first_unit_[t];
-            for (int b = 0; b < task.n_blocks; ++b) {
-                const float* part = parts + (first + std::int64_t(b) * step) * part_floats;
-                merge_rows(state.max, state.sum, state.out, task.n_rows, part, part + kRowLanes,
-                           part + 2 * kRowLanes, head_dim);
+        float* own_part = state.part;
+        if (const Share& own = shares_[std::size_t(self)]; own.front() < n_units)
+            draw_first(job, units_[std::size_t(own.front())]);
+        for (int i = 0; i < team_.size(); ++i) {
+            Share& share = shares_[std::size_t((self + i) % team_.size())];
+            for (int unit; (unit = i == 0 ? share.take_first() : share.take_last()) >= 0;) {
+                const Unit& at = units_[std::size_t(unit)];
+                const auto t = at.task - tasks_.data();
+                const int following = i == 0 ? unit + 1 : unit - 1;
+                const bool there = following >= 0 && following < n_units;
+                const bool at_once = i == 0 && first_unit_[std::size_t(t)].first >= share.begin;
+                const Part part = split.part(unit), total = split.total(t);
+                state.q = split.query(t);
+                state.part = at_once ? own_part : part.out;
+                run_block(job, *at.task, 0, at.block, there ? units_[std::size_t(following)] : Unit{}, state);
+                if (at_once) {
+                    merge_rows(total.max, total.sum, total.out, 0, at.task->n_rows, state.part_max,
+                               state.part_sum, state.part, head_dim);
+                } else {
+                    std::copy_n(state.part_max, kRowLanes, part.max);
+                    std::copy_n(state.part_sum, kRowLanes, part.sum);
+                }
             }
-            for (int row = 0; row < task.n_rows; ++row)
-                finish_row(job, task, row, state.out + std::int64_t(row) * head_dim, state.sum[row]);
         }
+        team_.barrier();
+        merge_parts(job, split, self, team);
     });
+}
+
+/// One thread's share of all rows: merges the blocks that were left, in order.
+void AttentionRunner::merge_parts(const Job& job, const Split& split, int self, int team) const {
+    const int head_dim = job.shape.head_dim;
+    int n_rows = 0, before = 0;
+    for (const Task& task : tasks_) n_rows += task.n_rows;
+    for (std::size_t t = 0; t < tasks_.size(); before += tasks_[t++].n_rows) {
+        const Task& task = tasks_[t];
+        const int begin = std::max(0, n_rows * self / team - before);
+        const int end = std::min(task.n_rows, n_rows * (self + 1) / team - before);
+        if (begin >= end) continue;
+        const auto [first, step] = first_unit_[t];
+        int owner = team_.size() - 1;
+        while (shares_[std::size_t(owner)].begin > first) --owner;
+        const int merged = std::max(0, shares_[std::size_t(owner)].front() - first + step - 1) / step;
+        const Part total = split.total(std::int64_t(t));
+        alignas(64) float max[kRowLanes], sum[kRowLanes];
+        std::copy_n(total.max, kRowLanes, max);
+        std::copy_n(total.sum, kRowLanes, sum);
+        for (int b = merged; b < task.n_blocks; ++b) {
+            const Part part = split.part(first + std::int64_t(b) * step);
+            merge_rows(max, sum, total.out, begin, end, part.max, part.sum, part.out, head_dim);
+        }
+        for (int row = begin; row < end; ++row)
+            finish_row(job, task, row, total.out + std::int64_t(row) * head_dim, sum[row]);
+    }
 }
 
 void AttentionRunner::run(
@@ -284,20 +371,26 @@ void AttentionRunner::run(
     double work = 0;
     std::int64_t n_blocks = 0;
     bool single_tiles = true;
+    int most_rows = 0;
     for (const Task& task : tasks_) {
         work += 2.0 * task.n_rows * task.n_blocks * kKeyBlock * shape.head_dim;
         n_blocks += task.n_blocks;
+        most_rows = std::max(most_rows, task.n_rows);
         single_tiles &= task.n_rows <= kernels_.max_rows;
     }
     const auto state_floats = std::int64_t(State::floats(shape.head_dim));
     const int threads = work < kSerialWork ? 1 : team_.size();
     const auto n_tasks = std::int64_t(tasks_.size());
     const bool split = threads > 1 && single_tiles && n_tasks < 4 * threads && n_blocks > n_tasks;
-    const std::int64_t parts =
-        split ? n_blocks * split_floats(shape.head_dim) + n_tasks * split_query_floats(shape.head_dim) : 0;
-    float* memory =
-        static_cast<float*>(states_.get(std::size_t(team_.size() * state_floats + parts) * sizeof(float)));
-    if (split) return run_split(job, memory, state_floats, int(n_blocks));
+    Split room(split ? kernels_.tile_rows(most_rows) : 0, shape.head_dim);
+    const std::int64_t states = team_.size() * state_floats;
+    auto* memory = static_cast<float*>(
+        states_.get(std::size_t(states + (split ? room.floats(n_tasks, n_blocks) : 0)) * sizeof(float)));
+    if (split) {
+        room.lay_out(memory + states, n_tasks);
+        list_units();
+        return run_split(job, room, memory, state_floats);
+    }
     if (threads == 1) {
         State state(memory, shape.head_dim);
         for (const Task& task : tasks_)

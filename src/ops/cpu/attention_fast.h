@@ -1,12 +1,14 @@
 // The launcher of attention: cuts a batch into tasks for threads, splits long contexts where there are few.
 #pragma once
 
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "ops/cpu/attention_kernels.h"
 #include "ops/cpu/pack_rows.h"
 #include "ops/cpu/scratch.h"
+#include "ops/cpu/share.h"
 #include "ops/cpu/team.h"
 #include "ops/ops.h"
 
@@ -27,6 +29,8 @@ private:
     struct Job;
     struct Task;
     struct State;
+    struct Part;
+    struct Split;
     struct Unit {  // a task's block
         const Task* task = nullptr;
         int block = 0;
@@ -36,15 +40,20 @@ private:
     };
     void plan(const Job& job);
     void run_whole(const Job& job, const Task& task, const Task* following, State& state) const;
-    void run_split(const Job& job, float* memory, std::int64_t state_floats, int n_blocks);
+    void list_units();
+    void run_split(const Job& job, const Split& split, float* memory, std::int64_t state_floats);
+    void merge_parts(const Job& job, const Split& split, int self, int team) const;
     void pack_queries(const Job& job, const Task& task, float* packed) const;
+    std::int64_t page_bytes(const Job& job) const;
+    void draw_first(const Job& job, const Unit& unit) const;
     void find_pages(const Job& job, const Task& task, int block, int first, int end, Blocks& blocks) const;
     bool run_block(
         const Job& job, const Task& task, int first, int block, const Unit& next, State& state) const;
     void merge_rows(float* max,
                     float* sum,
                     float* out,
-                    int n,
+                    int begin,
+                    int end,
                     const float* part_max,
                     const float* part_sum,
                     const float* part,
@@ -59,6 +68,7 @@ private:
     std::vector<Task> tasks_;
     std::vector<std::pair<int, int>> first_unit_;  // of each task, and how far apart its units stand
     std::vector<Unit> units_;
+    std::unique_ptr<Share[]> shares_;  // one a thread
     Scratch states_;
 };
 
