@@ -1,9 +1,13 @@
 #include "ops/cpu/team.h"
 
 #include <hwy/cache_control.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <climits>
 
 namespace llmgen::cpu {
 namespace {
@@ -14,6 +18,19 @@ namespace {
 constexpr int kLeastSpins = 300;
 constexpr int kMostSpins = 5000;
 constexpr auto kShortSleep = std::chrono::microseconds(100);
+// After a sleep as long as a thread's turn somebody else wants the cores: loops of their own regions, whose
+// threads spin briefly, then take a third of the time.
+constexpr auto kLostTurn = std::chrono::milliseconds(1);
+constexpr int kStepsApart = 32;
+
+// Not std::atomic's wait(): that of libstdc++ yields the core before it sleeps, which on a busy machine costs
+// a thread its turn.
+void sleep_while(std::atomic<std::uint32_t>& value, std::uint32_t seen) {
+    syscall(SYS_futex, &value, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
+}
+void wake_all(std::atomic<std::uint32_t>& value) {
+    syscall(SYS_futex, &value, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
 
 }  // namespace
 
@@ -35,12 +52,10 @@ void Team::serve(int self, int n) noexcept {
 }
 
 void Team::meet(int n) {
-    const std::uint32_t before = arrived_.fetch_add(1, std::memory_order_acq_rel);
+    const std::uint32_t before = arrived_.fetch_add(1);  // in one order with the sleepers' coming
     const std::uint32_t all = (before / std::uint32_t(n) + 1) * std::uint32_t(n);
-    if (before + 1 == all)
-        arrived_.notify_all();
-    else
-        wait_for(all);
+    if (before + 1 != all) return wait_for(all);
+    if (sleepers_.load() > 0) wake_all(arrived_);
 }
 
 void Team::wait_for(std::uint32_t arrivals) {
@@ -50,9 +65,12 @@ void Team::wait_for(std::uint32_t arrivals) {
         hwy::Pause();
     }
     const auto begin = std::chrono::steady_clock::now();
-    for (std::uint32_t now; (now = arrived_.load(std::memory_order_acquire)) < arrivals;)
-        arrived_.wait(now, std::memory_order_acquire);
-    const bool brief = std::chrono::steady_clock::now() - begin < kShortSleep;
+    sleepers_.fetch_add(1);
+    for (std::uint32_t now; (now = arrived_.load()) < arrivals;) sleep_while(arrived_, now);
+    sleepers_.fetch_sub(1);
+    const auto slept = std::chrono::steady_clock::now() - begin;
+    const bool brief = slept < kShortSleep;
+    if (slept > kLostTurn) apart_ = kStepsApart;
     spins_.store(brief ? 2 * most : most / 4, std::memory_order_relaxed);
 }
 

@@ -53,6 +53,10 @@ public:
     template <typename Step>
     auto step(const Step& step) {
         if (size_ <= 1 || in_step_) return step();
+        if (apart_ > 0) {
+            --apart_;
+            return step();
+        }
         decltype(step()) result;
         std::exception_ptr fault;
         arrived_ = 0;
@@ -94,6 +98,8 @@ private:
     Job job_;
     alignas(64) std::atomic<std::uint32_t> arrived_ = 0;  // at all meetings of the step together
     alignas(64) std::atomic<int> spins_ = 0;
+    std::atomic<int> sleepers_ = 0;
+    std::atomic<int> apart_ = 0;  // steps to come whose loops are regions of their own
 };
 
 }  // namespace llmgen::cpu
