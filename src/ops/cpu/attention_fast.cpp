@@ -7,6 +7,7 @@
 #include "ops/cpu/attention_fast.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <limits>
@@ -81,6 +82,12 @@ struct AttentionRunner::State {
     }
     float *q, *out, *max, *sum, *scores, *p, *part;
     alignas(64) float part_max[kRowLanes] = {}, part_sum[kRowLanes] = {};
+    std::array<KeyRange, kTaskRows> keys = {};  // that each row of the task sees
+
+    void begin(const Job& job, const Task& task) {
+        for (int row = 0; row < task.n_rows; ++row)
+            keys[std::size_t(row)] = {task.begin(job, row), task.end(job, row)};
+    }
 };
 
 /// What a split task's rows come to, or one of its blocks: max, sum and outputs.
@@ -190,8 +197,9 @@ bool AttentionRunner::run_block(
     const Job& job, const Task& task, int first, int block, const Unit& next, State& state) const {
     const int n = std::min(kernels_.max_rows, task.n_rows - first), rows = kernels_.tile_rows(n);
     const int head_dim = job.shape.head_dim, origin = block * kKeyBlock;
-    const int begin = std::max(0, task.begin(job, first) - origin);
-    const int end = std::min(kKeyBlock, task.end(job, first + n - 1) - origin);
+    const KeyRange* keys = state.keys.data() + first;
+    const int begin = std::max(0, keys[0].begin - origin);
+    const int end = std::min(kKeyBlock, keys[n - 1].end - origin);
     std::fill_n(state.part_sum, kRowLanes, 0.0f);
     if (begin >= end) return false;
     const int first_page = begin / kPageSize, end_page = (end + kPageSize - 1) / kPageSize;
@@ -205,21 +213,18 @@ bool AttentionRunner::run_block(
     }
     kernels_.scores[std::size_t(rows)](state.scores, state.q + std::int64_t(first) * head_dim, blocks.keys,
                                        ahead.keys, first_page, end_page, head_dim);
-    const std::size_t p_row = kKeyBlock * size_of(kernels_.p_type);
+    KeyRange seen[kMaxQueryRows];
     for (int r = 0; r < rows; ++r) {
-        const int row = first + std::min(r, n - 1);
-        const AttentionKernels::Softmax softmax =
-            kernels_.softmax(reinterpret_cast<char*>(state.p) + std::size_t(r) * p_row, kernels_.p_type,
-                             state.scores + r * kKeyBlock, std::max(0, task.begin(job, row) - origin),
-                             std::min(kKeyBlock, task.end(job, row) - origin), job.shape.scale);
-        state.part_max[r] = softmax.max;
-        state.part_sum[r] = softmax.sum;
+        const KeyRange& all = keys[std::min(r, n - 1)];
+        seen[r] = {std::max(0, all.begin - origin), std::min(kKeyBlock, all.end - origin)};
         // Exponentials read nothing: so that memory doesn't stand idle, a page of the next values each.
         const auto page = std::size_t(first_page + r);
         if (int(page) >= end_page || ahead.values[page] == blocks.values[page]) continue;
         draw_near(ahead.values[page], page_bytes(job));
         ahead.values[page] = blocks.values[page];
     }
+    kernels_.softmax(state.p, kernels_.p_type, state.scores, seen, rows, job.shape.scale, state.part_max,
+                     state.part_sum);
     kernels_.values[std::size_t(rows)](state.part, state.p, blocks.values, ahead.values,
                                        first_page * kPageSize, end, head_dim);
     return true;
@@ -245,6 +250,7 @@ void AttentionRunner::merge_rows(float* max,
 void AttentionRunner::run_whole(const Job& job, const Task& task, const Task* following, State& state) const {
     const int head_dim = job.shape.head_dim;
     pack_queries(job, task, state.q);
+    state.begin(job, task);
     std::fill_n(state.max, task.n_rows + kRowLanes, -std::numeric_limits<float>::infinity());
     std::fill_n(state.sum, task.n_rows + kRowLanes, 0.0f);
     std::fill_n(state.out, std::int64_t(task.n_rows) * head_dim, 0.0f);
@@ -321,6 +327,7 @@ void AttentionRunner::run_split(const Job& job,
                 const bool at_once = i == 0 && first_unit_[std::size_t(t)].first >= share.begin;
                 const Part part = split.part(unit), total = split.total(t);
                 state.q = split.query(t);
+                state.begin(job, *at.task);
                 state.part = at_once ? own_part : part.out;
                 run_block(job, *at.task, 0, at.block, there ? units_[std::size_t(following)] : Unit{}, state);
                 if (at_once) {

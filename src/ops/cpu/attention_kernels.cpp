@@ -166,8 +166,8 @@ void values(float* out,
 
 /// kAll: the row sees every key of the block. The steps are the same either way, and so is the sums' order.
 template <bool kAll, DType kType>
-HWY_INLINE AttentionKernels::Softmax softmax_block(
-    void* p, const float* scores, int begin, int end, float scale) {
+HWY_INLINE void softmax_row(
+    void* p, const float* scores, KeyRange range, float scale, float* row_max, float* row_sum) {
     const DF32 d;
     const F32 s = hn::Set(d, scale), none = hn::Set(d, -HUGE_VALF);
     constexpr int kVectors = kKeyBlock / kLanes;
@@ -178,8 +178,8 @@ HWY_INLINE AttentionKernels::Softmax softmax_block(
         v[i] = hn::Mul(hn::LoadU(d, scores + i * kLanes), s);
         if constexpr (!kAll) {
             const F32 key = hn::Iota(d, float(i * kLanes));
-            const auto seen =
-                hn::And(hn::Ge(key, hn::Set(d, float(begin))), hn::Lt(key, hn::Set(d, float(end))));
+            const auto seen = hn::And(hn::Ge(key, hn::Set(d, float(range.begin))),
+                                      hn::Lt(key, hn::Set(d, float(range.end))));
             v[i] = hn::IfThenElse(seen, v[i], none);
         }
         largest = hn::Max(largest, v[i]);
@@ -196,17 +196,33 @@ HWY_INLINE AttentionKernels::Softmax softmax_block(
         else
             hn::StoreU(e, d, static_cast<float*>(p) + i * kLanes);
     }
-    return {hn::GetLane(max), hn::GetLane(hn::SumOfLanes(d, sum))};
+    *row_max = hn::GetLane(max);
+    *row_sum = hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
-AttentionKernels::Softmax softmax(
-    void* p, DType p_type, const float* scores, int begin, int end, float scale) {
-    const bool all = begin == 0 && end == kKeyBlock;
+template <DType kType>
+void softmax_rows(
+    char* p, const float* scores, const KeyRange* seen, int rows, float scale, float* max, float* sum) {
+    for (int r = 0; r < rows; ++r, p += kKeyBlock * size_of(kType), scores += kKeyBlock)
+        if (seen[r].begin == 0 && seen[r].end == kKeyBlock)
+            softmax_row<true, kType>(p, scores, seen[r], scale, max + r, sum + r);
+        else
+            softmax_row<false, kType>(p, scores, seen[r], scale, max + r, sum + r);
+}
+
+void softmax(void* p,
+             DType p_type,
+             const float* scores,
+             const KeyRange* seen,
+             int rows,
+             float scale,
+             float* max,
+             float* sum) {
+    auto* to = static_cast<char*>(p);
     if (p_type == DType::bf16)
-        return all ? softmax_block<true, DType::bf16>(p, scores, begin, end, scale)
-                   : softmax_block<false, DType::bf16>(p, scores, begin, end, scale);
-    return all ? softmax_block<true, DType::f32>(p, scores, begin, end, scale)
-               : softmax_block<false, DType::f32>(p, scores, begin, end, scale);
+        softmax_rows<DType::bf16>(to, scores, seen, rows, scale, max, sum);
+    else
+        softmax_rows<DType::f32>(to, scores, seen, rows, scale, max, sum);
 }
 
 void join(float* max, float* sum, const float* part_max, const float* part_sum, float* a, float* b) {

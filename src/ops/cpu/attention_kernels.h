@@ -47,6 +47,11 @@ using ValuesKernel = void (*)(float* out,
                               int head_dim);
 inline constexpr int kPrefetchRows = 6;
 
+/// The keys begin to end - 1.
+struct KeyRange {
+    int begin, end;
+};
+
 struct AttentionKernels {
     DType q_type = DType::f32;
     DType p_type = DType::f32;
@@ -54,11 +59,16 @@ struct AttentionKernels {
     std::array<ValuesKernel, kMaxQueryRows + 1> values = {};
     int max_rows = 0;
 
-    /// p from one row's scores over the keys it sees, begin to end - 1 of the block; returns max and sum.
-    struct Softmax {
-        float max, sum;
-    };
-    Softmax (*softmax)(void* p, DType p_type, const float* scores, int begin, int end, float scale);
+    /// p [rows][128] (f32 or bf16 by p_type) from the rows' scores over the keys that they see, and each
+    /// row's max and sum: -inf and 0 where it sees none.
+    void (*softmax)(void* p,
+                    DType p_type,
+                    const float* scores,
+                    const KeyRange* seen,
+                    int rows,
+                    float scale,
+                    float* max,
+                    float* sum);
     /// Joins the (max, sum) of 16 rows with those of a further block, and says by which factors their
     /// outputs join. A row that sees none of the block (part_sum 0) stays as it is, with b = 0. Arrays of 16.
     void (*join)(float* max, float* sum, const float* part_max, const float* part_sum, float* a, float* b);

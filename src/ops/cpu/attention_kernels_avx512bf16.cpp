@@ -5,6 +5,7 @@
 #include <immintrin.h>
 
 #include <cmath>
+#include <type_traits>
 
 // g++ 12 takes the deliberately undefined operands inside its own intrinsics for mistakes (its bug 105593).
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -126,17 +127,16 @@ void values(float* out,
         value_columns<kRows, 1, true>(out, weights, values, next, begin, end, head_dim, column);
 }
 
-/// 2^x for x <= 0. The fit of 2^f on |f| <= 1/2 with p(0) = 1 is within 2^-23; p is rounded to bf16 anyway.
-inline __m512 exp2_of(__m512 x, __mmask16 seen) {
-    const __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    const __m512 f = _mm512_sub_ps(x, n);
-    __m512 p = _mm512_set1_ps(1.3264727e-3f);
-    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(9.671513e-3f));
-    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(5.5507336e-2f));
-    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.24022242f));
-    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.693147f));
+/// 2^x for x <= 0. The fit of 2^f on 0 <= f < 1 with p(0) = 1 is within 2^-18; p is rounded to bf16 anyway.
+/// scalef rounds its exponent down by itself.
+inline __m512 exp2_of(__m512 x) {
+    const __m512 f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    __m512 p = _mm512_set1_ps(1.3426795e-2f);
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(5.2242297e-2f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.24128029f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.69304483f));
     p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0f));
-    return _mm512_maskz_scalef_ps(seen, p, n);
+    return _mm512_scalef_ps(p, x);
 }
 
 /// The lanes of vector i whose keys lie in [begin, end).
@@ -148,31 +148,93 @@ inline __mmask16 seen_lanes(int i, int begin, int end) {
     return __mmask16(below(end) & ~below(begin));
 }
 
-/// Half the instructions of the general one: the exponent is put in and the pairs are rounded by one
-/// instruction each.
-AttentionKernels::Softmax softmax(void* p, DType, const float* scores, int begin, int end, float scale) {
-    constexpr int kVectors = kKeyBlock / 16;
-    const __m512 s = _mm512_set1_ps(scale), none = _mm512_set1_ps(-HUGE_VALF);
-    const __m512 log2e = _mm512_set1_ps(1.44269504f);
-    __mmask16 seen[kVectors];
-    __m512 v[kVectors], largest = none, sum = _mm512_setzero_ps();
+/// The largest of the scaled scores seen, all in the first kPairs * 32; kAll: these are all seen.
+template <int kPairs, bool kAll>
+inline float largest_score(const float* scores, KeyRange seen, __m512 scale) {
+    const __m512 none = _mm512_set1_ps(-HUGE_VALF);
+    __m512 largest[2] = {none, none};
 #pragma GCC unroll 8
-    for (int i = 0; i < kVectors; ++i) {
-        seen[i] = seen_lanes(i, begin, end);
-        v[i] = _mm512_mul_ps(_mm512_mask_loadu_ps(none, seen[i], scores + i * 16), s);
-        v[i] = _mm512_mask_mov_ps(none, seen[i], v[i]);  // a negative scale would turn -inf around
-        largest = _mm512_max_ps(largest, v[i]);
+    for (int i = 0; i < 2 * kPairs; ++i) {
+        __m512 v = _mm512_mul_ps(_mm512_loadu_ps(scores + i * 16), scale);
+        if (!kAll) v = _mm512_mask_mov_ps(none, seen_lanes(i, seen.begin, seen.end), v);
+        largest[i % 2] = _mm512_max_ps(largest[i % 2], v);
     }
-    const float max = _mm512_reduce_max_ps(largest);
-    const __m512 top = _mm512_set1_ps(max * 1.44269504f);
+    return _mm512_reduce_max_ps(_mm512_max_ps(largest[0], largest[1]));
+}
+
+/// p = 2^(scaled score - max); returns the sum.
+template <int kPairs, bool kAll>
+inline float powers(char* p, const float* scores, KeyRange seen, __m512 scale, float max) {
+    const __m512 top = _mm512_set1_ps(max);
+    __m512 sum[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
 #pragma GCC unroll 4
-    for (int i = 0; i < kVectors; i += 2) {
-        const __m512 e0 = exp2_of(_mm512_fmsub_ps(v[i], log2e, top), seen[i]);
-        const __m512 e1 = exp2_of(_mm512_fmsub_ps(v[i + 1], log2e, top), seen[i + 1]);
-        sum = _mm512_add_ps(_mm512_add_ps(sum, e0), e1);
-        _mm512_storeu_si512(static_cast<char*>(p) + i * 32, __m512i(_mm512_cvtne2ps_pbh(e1, e0)));
+    for (int i = 0; i < 2 * kPairs; i += 2) {
+        __m512 e[2];
+#pragma GCC unroll 2
+        for (int j = 0; j < 2; ++j) {
+            e[j] = exp2_of(_mm512_fmsub_ps(_mm512_loadu_ps(scores + (i + j) * 16), scale, top));
+            if (!kAll) e[j] = _mm512_maskz_mov_ps(seen_lanes(i + j, seen.begin, seen.end), e[j]);
+            sum[j] = _mm512_add_ps(sum[j], e[j]);
+        }
+        _mm512_storeu_si512(p + i * 32, __m512i(_mm512_cvtne2ps_pbh(e[1], e[0])));
     }
-    return {max, _mm512_reduce_add_ps(sum)};
+    for (int i = 2 * kPairs; i < kKeyBlock / 16; i += 2)
+        _mm512_storeu_si512(p + i * 32, _mm512_setzero_si512());
+    return _mm512_reduce_add_ps(_mm512_add_ps(sum[0], sum[1]));
+}
+
+/// Calls f with the pairs of vectors in which a row sees keys, and whether it sees all 128, as constants. The
+/// steps are the same either way: what isn't seen adds zeros.
+template <typename F>
+inline void with_pairs(KeyRange seen, const F& f) {
+    using std::integral_constant;
+    if (seen.begin == 0 && seen.end == kKeyBlock) return f(integral_constant<int, 4>(), std::true_type());
+    switch ((seen.end + 31) / 32) {
+        case 1:
+            return f(integral_constant<int, 1>(), std::false_type());
+        case 2:
+            return f(integral_constant<int, 2>(), std::false_type());
+        case 3:
+            return f(integral_constant<int, 3>(), std::false_type());
+        default:
+            return f(integral_constant<int, 4>(), std::false_type());
+    }
+}
+
+/// Two thirds of the instructions of the general one: the exponent is put in and the pairs are rounded by one
+/// instruction each, and the keys behind the last that a row sees are left out. Two passes over the rows:
+/// each row's maximum waits for itself, the others' needn't.
+void softmax(void* p,
+             DType,
+             const float* scores,
+             const KeyRange* seen,
+             int rows,
+             float scale,
+             float* max,
+             float* sum) {
+    constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
+    const __m512 s = _mm512_set1_ps(scale * kLog2e);
+    float top[kMaxQueryRows];
+    for (int r = 0; r < rows; ++r)
+        with_pairs(seen[r], [&](auto pairs, auto all) {
+            top[r] = largest_score<pairs, all>(scores + r * kKeyBlock, seen[r], s);
+        });
+    for (int r = 0; r < rows; ++r) {
+        max[r] = top[r] * kLn2;
+        char* to = static_cast<char*>(p) + r * kKeyBlock * 2;
+        with_pairs(seen[r], [&](auto pairs, auto all) {
+            sum[r] = powers<pairs, all>(to, scores + r * kKeyBlock, seen[r], s, top[r]);
+        });
+    }
+}
+
+void finish(void* out, DType, const float* total, float factor, int n) {
+    const __m512 f = _mm512_set1_ps(factor);
+    for (int i = 0; i < n; i += 16) {
+        const auto m = __mmask16(n - i >= 16 ? 0xffffu : (1u << (n - i)) - 1);
+        const __m512 v = _mm512_mul_ps(_mm512_maskz_loadu_ps(m, total + i), f);
+        _mm256_mask_storeu_epi16(static_cast<bf16*>(out) + i, m, __m256i(_mm512_cvtneps_pbh(v)));
+    }
 }
 
 template <int kRows>
@@ -194,6 +256,7 @@ void use_avx512bf16(AttentionKernels& kernels) {
     add_rows<12>(kernels);
     kernels.max_rows = 12;
     kernels.softmax = &softmax;
+    kernels.finish = &finish;
 }
 
 }  // namespace llmgen::cpu

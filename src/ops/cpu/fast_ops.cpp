@@ -17,6 +17,14 @@ namespace {
 // to 2 µs.
 constexpr std::int64_t kSerialValues = 20000;
 
+/// Whether the next tokens, of `n`, are those of one whole page, in its order.
+bool fills_page(const int* slots, std::int64_t n) {
+    if (n < kPageSize || slots[0] % kPageSize != 0) return false;
+    for (int i = 1; i < kPageSize; ++i)
+        if (slots[i] != slots[0] + i) return false;
+    return true;
+}
+
 class FastOps final : public CpuBase {
 public:
     FastOps(Compute compute, int threads, Isa isa, bool onednn)
@@ -225,20 +233,27 @@ void FastOps::run_rope(const Rope& rope, std::int64_t begin, std::int64_t end) c
                               head_dim);
     };
     if (begin < end) prefetch(slots[begin]);
-    for (std::int64_t t = begin; t < end; ++t) {
-        const float* angles = rope.cos_sin.as<float>() + t * shape.rotary_dim;
+    for (std::int64_t t = begin, n = 1; t < end; t += n) {
+        n = rows_.store_kv_page && fills_page(slots + t, end - t) ? kPageSize : 1;
         const int slot = slots[t];
         // Rows of one page follow each other in a prompt; in a step of many sequences each has its own.
-        if (t + 1 < end && slots[t + 1] / kPageSize != slot / kPageSize) prefetch(slots[t + 1]);
+        if (t + n < end && slots[t + n] / kPageSize != slot / kPageSize) prefetch(slots[t + n]);
         float* q = rope.qkv.as<float>() + t * rope.qkv.stride[0];
-        float* k = q + shape.q_width();
-        const float* v = k + std::int64_t(shape.n_kv_heads) * head_dim;
-        for (int h = 0; h < shape.n_heads; ++h) turn(q + std::int64_t(h) * head_dim, q_weight, angles);
+        const std::int64_t stride = rope.qkv.stride[0];
+        for (std::int64_t i = 0; i < n; ++i) {
+            const float* angles = rope.cos_sin.as<float>() + (t + i) * shape.rotary_dim;
+            float *head = q + i * stride, *k = head + shape.q_width();
+            for (int h = 0; h < shape.n_heads; ++h, head += head_dim) turn(head, q_weight, angles);
+            for (int h = 0; h < shape.n_kv_heads; ++h, k += head_dim) turn(k, k_weight, angles);
+        }
+        const float *k = q + shape.q_width(), *v = k + std::int64_t(shape.n_kv_heads) * head_dim;
         for (int h = 0; h < shape.n_kv_heads; ++h, k += head_dim, v += head_dim) {
-            turn(k, k_weight, angles);
-            const std::int64_t block = block_offset(kv.k, slot / kPageSize, h) * std::int64_t(size_of(act()));
-            rows_.store_kv(static_cast<char*>(kv.k.data) + block, static_cast<char*>(kv.v.data) + block,
-                           act(), k, v, slot % kPageSize, head_dim);
+            char* to_k = static_cast<char*>(kv.k.data) + block_of(slot, h);
+            char* to_v = static_cast<char*>(kv.v.data) + block_of(slot, h);
+            if (n > 1)
+                rows_.store_kv_page(to_k, to_v, act(), k, v, stride, head_dim);
+            else
+                rows_.store_kv(to_k, to_v, act(), k, v, slot % kPageSize, head_dim);
         }
     }
 }

@@ -106,8 +106,13 @@ void LinearRunner::run_own_rows(const Job& job, std::int64_t begin, std::int64_t
     for (std::int64_t b = 0; b < n_blocks; ++b) {
         const std::int64_t first = begin + (end - begin) * b / n_blocks;
         const std::int64_t last = begin + (end - begin) * (b + 1) / n_blocks;
-        if (job.steps.before) job.steps.before(first, last);
-        pack(job, first, last);
+        // Tile by tile, so that a row is packed while it is in the nearest cache.
+        for (std::int64_t row = first; row < last;) {
+            const int rows = job.tile_rows(last - row);
+            if (job.steps.before) job.steps.before(row, row + rows);
+            pack(job, row, row + rows);
+            row += rows;
+        }
         for (std::int64_t panel = 0; panel < job.n_panels; ++panel)
             run_panel(job, panel, int(first), int(last));
         if (job.steps.after) job.steps.after(first, last);

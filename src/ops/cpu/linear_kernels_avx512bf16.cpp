@@ -62,15 +62,14 @@ void tile(float* out,
 inline __m512 gated(__m512 g, __m512 u) {
     // NaN passes min only as its second operand.
     const __m512 x = _mm512_min_ps(_mm512_set1_ps(126), _mm512_mul_ps(g, _mm512_set1_ps(-1.44269504f)));
-    const __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    const __m512 f = _mm512_sub_ps(x, n);
-    __m512 p = _mm512_set1_ps(1.3264727e-3f);  // 2^f on |f| <= 1/2, within 2^-23
-    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(9.671513e-3f));
-    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(5.5507336e-2f));
-    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.24022242f));
-    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.693147f));
+    const __m512 f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    __m512 p = _mm512_set1_ps(1.8671417e-3f);  // 2^f on 0 <= f < 1, within 2^-23; scalef rounds x down itself
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(9.0170057e-3f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(5.5799931e-2f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.24016445f));
+    p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(0.69315131f));
     p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0f));
-    const __m512 divisor = _mm512_add_ps(_mm512_scalef_ps(p, n), _mm512_set1_ps(1.0f));
+    const __m512 divisor = _mm512_add_ps(_mm512_scalef_ps(p, x), _mm512_set1_ps(1.0f));
     const __m512 r = _mm512_rcp14_ps(divisor);
     const __m512 error = _mm512_fnmadd_ps(divisor, r, _mm512_set1_ps(1.0f));
     return _mm512_mul_ps(_mm512_mul_ps(g, _mm512_fmadd_ps(r, error, r)), u);

@@ -105,6 +105,9 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace llmgen::cpu {
 HWY_EXPORT(make_pack);
-PackRows pack_rows(Isa isa) { return HWY_DISPATCH_TABLE(make_pack)[target_index(isa)](); }
+PackRows pack_rows(Isa isa) {
+    const PackRows own = isa >= Isa::avx512_bf16 ? pack_rows_avx512bf16() : nullptr;
+    return own ? own : HWY_DISPATCH_TABLE(make_pack)[target_index(isa)]();
+}
 }  // namespace llmgen::cpu
 #endif

@@ -16,5 +16,7 @@ using PackRows = void (*)(
     void* packed, DType type, const void* const* rows, DType source_type, int n_rows, std::int64_t n);
 
 PackRows pack_rows(Isa isa);
+/// For CPUs with bf16 dot products; null where the compiler knows no such instructions.
+PackRows pack_rows_avx512bf16();
 
 }  // namespace llmgen::cpu

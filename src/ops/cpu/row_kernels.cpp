@@ -119,7 +119,14 @@ void prefetch_kv(const void* k_block, const void* v_block, DType type, int row, 
     for (std::int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(v + i, 1);
 }
 
-RowKernels make_row_kernels() { return {&rmsnorm, &rotate, &store_kv, &prefetch_kv}; }
+RowKernels make_row_kernels() {
+    RowKernels kernels;
+    kernels.rmsnorm = &rmsnorm;
+    kernels.rotate = &rotate;
+    kernels.store_kv = &store_kv;
+    kernels.prefetch_kv = &prefetch_kv;
+    return kernels;
+}
 
 }  // namespace llmgen::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -127,6 +134,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace llmgen::cpu {
 HWY_EXPORT(make_row_kernels);
-RowKernels row_kernels(Isa isa) { return HWY_DISPATCH_TABLE(make_row_kernels)[target_index(isa)](); }
+RowKernels row_kernels(Isa isa) {
+    RowKernels kernels = HWY_DISPATCH_TABLE(make_row_kernels)[target_index(isa)]();
+    if (isa >= Isa::avx512_bf16) use_avx512bf16(kernels);
+    return kernels;
+}
 }  // namespace llmgen::cpu
 #endif

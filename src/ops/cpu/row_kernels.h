@@ -16,10 +16,21 @@ struct RowKernels {
     /// One token's key and value of one head into rows of their page's blocks (kv_layout.h).
     void (*store_kv)(
         void* k_block, void* v_block, DType type, const float* k, const float* v, int row, int head_dim);
+    /// The same for the 16 tokens of a page, whose keys and values lie `stride` floats apart; null where
+    /// there is no faster way than one by one.
+    void (*store_kv_page)(void* k_block,
+                          void* v_block,
+                          DType type,
+                          const float* k,
+                          const float* v,
+                          std::int64_t stride,
+                          int head_dim) = nullptr;
     /// Draws near, for writing, what the same store_kv will write.
     void (*prefetch_kv)(const void* k_block, const void* v_block, DType type, int row, int head_dim);
 };
 
 RowKernels row_kernels(Isa isa);
+/// Replaces what rounds to bf16.
+void use_avx512bf16(RowKernels& kernels);
 
 }  // namespace llmgen::cpu
