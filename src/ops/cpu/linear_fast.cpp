@@ -103,9 +103,13 @@ void LinearRunner::run_kernels(
 /// the next, and nobody waits for another.
 void LinearRunner::run_own_rows(const Job& job, std::int64_t begin, std::int64_t end) const {
     const std::int64_t n_blocks = std::max<std::int64_t>(1, (end - begin) * job.row_bytes / kOwnBlockBytes);
+    // Whole tiles, but for the last block's rest.
+    const auto border = [&](std::int64_t b) {
+        const std::int64_t n_tiles = (end - begin) / kMaxTileRows;
+        return b == n_blocks ? end : begin + n_tiles * b / n_blocks * kMaxTileRows;
+    };
     for (std::int64_t b = 0; b < n_blocks; ++b) {
-        const std::int64_t first = begin + (end - begin) * b / n_blocks;
-        const std::int64_t last = begin + (end - begin) * (b + 1) / n_blocks;
+        const std::int64_t first = border(b), last = border(b + 1);
         // Tile by tile, so that a row is packed while it is in the nearest cache.
         for (std::int64_t row = first; row < last;) {
             const int rows = job.tile_rows(last - row);

@@ -63,7 +63,9 @@ void pack(void* packed, DType type, const void* const* rows, DType source_type, 
     if (whole && n_rows == 12) return pack_fours<3>(to, rows, source_type, n);
     if (whole && n_rows == 8) return pack_fours<2>(to, rows, source_type, n);
     if (whole && n_rows == 4) return pack_fours<1>(to, rows, source_type, n);
-    pack_rows(Isa::avx512)(packed, type, rows, source_type, n_rows, n);
+    // Chosen once: asking the CPU what it has costs microseconds in a virtual machine.
+    static const PackRows other = pack_rows(Isa::avx512);
+    other(packed, type, rows, source_type, n_rows, n);
 }
 
 /// Keys are a transposition of 16 rows, values pairs of rows side by side.
@@ -93,7 +95,7 @@ void store_kv_page(void* k_block,
                    int head_dim) {
     if (type == DType::bf16 && head_dim % 32 == 0)
         return store_page(static_cast<bf16*>(k_block), static_cast<bf16*>(v_block), k, v, stride, head_dim);
-    const RowKernels other = row_kernels(Isa::avx512);
+    static const RowKernels other = row_kernels(Isa::avx512);
     for (int r = 0; r < kPageSize; ++r)
         other.store_kv(k_block, v_block, type, k + r * stride, v + r * stride, r, head_dim);
 }
@@ -141,7 +143,8 @@ void rmsnorm_bf16(bf16* out, const float* x, const float* weight, std::int64_t n
 
 void rmsnorm(void* out, DType type, const float* x, const float* weight, std::int64_t n, float eps) {
     if (type == DType::bf16) return rmsnorm_bf16(static_cast<bf16*>(out), x, weight, n, eps);
-    row_kernels(Isa::avx512).rmsnorm(out, type, x, weight, n, eps);
+    static const RowKernels other = row_kernels(Isa::avx512);
+    other.rmsnorm(out, type, x, weight, n, eps);
 }
 
 }  // namespace
