@@ -236,6 +236,10 @@ private:
                     std::size_t(std::max(repetition, 0)) * std::size_t(p.requests) + std::size_t(index);
                 return settings_.prompts[at % settings_.prompts.size()];
             };
+        if (settings_.warmup > 0) {
+            progress.show("warm-up", true);
+            settle(engine, ordinary);
+        }
         const auto energy = energy_counter(study.info.device);
         if (energy) study.energy_source = study.info.device == "cpu" ? "RAPL" : "NVML";
         for (std::size_t i = 0; i < loads.size(); ++i) {
@@ -248,6 +252,18 @@ private:
             study.points.push_back(
                 run_point(loads[i], settings_, serve_with(engine), prompt_of, energy, on_step));
         }
+    }
+
+    // The CPU reads weights where the file has them until copying them pays: a first load of few tokens would
+    // be measured while they are copied. After this request they all are.
+    void settle(Engine& engine, const std::vector<int>& ordinary) const {
+        const int n = std::clamp(engine.info().max_context / 2, 1, 64);
+        Request request;
+        request.prompt = random_prompt(ordinary, n, settings_.seed);
+        request.sampling.temperature = 0;
+        request.max_new_tokens = n;
+        request.ignore_eos = true;
+        engine.generate(request);
     }
 
     void judge_points(Study& study, Progress& progress) const {

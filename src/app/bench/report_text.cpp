@@ -216,11 +216,13 @@ std::vector<std::pair<std::string, std::string>> facts(const Study& study) {
     add("energy", study.energy_source.empty() ? "not available: no counter (RAPL, NVML) that may be read here"
                                               : study.energy_source + ", all that the device used");
     add("method",
-        fmt::format("{} repetition{} after {} warm-up, greedy, EOS ignored, exact token counts, {} prompts, "
-                    "prefix cache {}, seed {}{}",
-                    s.repetitions, s.repetitions == 1 ? "" : "s", s.warmup,
-                    s.prompts.empty() ? "distinct random" : "given", s.prefix_cache ? "ON" : "off", s.seed,
-                    s.repetitions > 1 ? "; ± is the deviation between repetitions" : ""));
+        fmt::format(
+            "{} repetition{} after {} warm-up{}, greedy, EOS ignored, exact token counts, {} prompts, "
+            "prefix cache {}, seed {}{}",
+            s.repetitions, s.repetitions == 1 ? "" : "s", s.warmup,
+            s.warmup > 0 ? " and 64 tokens before all" : "", s.prompts.empty() ? "distinct random" : "given",
+            s.prefix_cache ? "ON" : "off", s.seed,
+            s.repetitions > 1 ? "; ± is the deviation between repetitions" : ""));
     add("clock", "steady clock of the host, read when a token's id is there: nothing is still under way");
     return out;
 }
