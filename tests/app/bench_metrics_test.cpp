@@ -32,6 +32,7 @@ TEST(BenchMetrics, OneRequest) {
     EXPECT_NEAR(m.requests_per_s, 1 / 0.6, 1e-9);
     EXPECT_NEAR(m.prefill_tokens_per_s, 20, 1e-9);  // 10 tokens in 0.5 s
     EXPECT_NEAR(m.mean_concurrency, 1, 1e-12);
+    EXPECT_NEAR(m.mean_decoding, 1, 1e-12);
 }
 
 TEST(BenchMetrics, OneTokenHasNoTpot) {
@@ -72,11 +73,13 @@ TEST(BenchMetrics, TwoRequestsThatOverlap) {
     EXPECT_DOUBLE_EQ(m.requests_per_s, 0.5);
     EXPECT_DOUBLE_EQ(m.mean_concurrency, 1.5);           // 3 s + 3 s in flight over 4 s
     EXPECT_DOUBLE_EQ(m.decode_tokens_per_s, 4.0 / 3.0);  // 2 + 2 tokens; somebody decodes from 1 to 4
+    EXPECT_DOUBLE_EQ(m.mean_decoding, 4.0 / 3.0);        // 2 s + 2 s of those 3
 }
 
 TEST(BenchMetrics, TimeInWhichNobodyDecodesDoesNotCount) {
     const RunMetrics m = measure({times({1, 2}), times({1, 2}, 10)});
     EXPECT_DOUBLE_EQ(m.decode_tokens_per_s, 1);
+    EXPECT_DOUBLE_EQ(m.mean_decoding, 1);  // so a step's floor is that of one sequence, not of two
     EXPECT_DOUBLE_EQ(m.wall_s, 12);
 }
 

@@ -113,7 +113,11 @@ RunMetrics measure(const std::vector<RequestTimes>& requests) {
     m.mean_concurrency = rate(in_flight, m.wall_s);
     m.prefill_tokens_per_s =
         rate(double(m.prompt_tokens - m.cached_tokens), length_of_union(std::move(prefilling)));
-    m.decode_tokens_per_s = rate(double(decoded), length_of_union(std::move(decoding)));
+    double answering = 0;
+    for (const auto& [first, last] : decoding) answering += last - first;
+    const double any_answering = length_of_union(std::move(decoding));
+    m.mean_decoding = rate(answering, any_answering);
+    m.decode_tokens_per_s = rate(double(decoded), any_answering);
     return m;
 }
 
@@ -122,7 +126,8 @@ PointMetrics pool(const std::vector<std::vector<RequestTimes>>& repetitions) {
     PointMetrics point;
     RunMetrics& all = point.pooled;
     Samples samples;
-    std::vector<double> ttft, tpot, e2e, output, prefill, decode, total, requests, wall, concurrency;
+    std::vector<double> ttft, tpot, e2e, output, prefill, decode, total, requests, wall, concurrency,
+        decoding;
     for (const auto& repetition : repetitions) {
         for (const RequestTimes& r : repetition) samples.add(r);
         const RunMetrics m = measure(repetition);
@@ -136,6 +141,7 @@ PointMetrics pool(const std::vector<std::vector<RequestTimes>>& repetitions) {
         requests.push_back(m.requests_per_s);
         wall.push_back(m.wall_s);
         concurrency.push_back(m.mean_concurrency);
+        decoding.push_back(m.mean_decoding);
         all.requests += m.requests;
         all.prompt_tokens += m.prompt_tokens;
         all.output_tokens += m.output_tokens;
@@ -154,6 +160,7 @@ PointMetrics pool(const std::vector<std::vector<RequestTimes>>& repetitions) {
     all.requests_per_s = summarize(requests).mean;
     all.wall_s = summarize(wall).mean;
     all.mean_concurrency = summarize(concurrency).mean;
+    all.mean_decoding = summarize(decoding).mean;
     return point;
 }
 

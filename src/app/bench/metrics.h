@@ -56,6 +56,7 @@ struct RunMetrics {
     double prefill_tokens_per_s = 0;  // (prompt - cached) tokens / time in which any request prefills
     double decode_tokens_per_s = 0;   // tokens after each request's first / time in which any request decodes
     double mean_concurrency = 0;      // requests in flight, averaged over the wall time
+    double mean_decoding = 0;  // requests between their first and last token, averaged over the time with any
 };
 
 /// `requests` must not be empty, each with one token at least.

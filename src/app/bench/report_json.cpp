@@ -40,6 +40,7 @@ Json metrics_json(const RunMetrics& m) {
             {"prefill_tokens_per_s", m.prefill_tokens_per_s},
             {"decode_tokens_per_s", m.decode_tokens_per_s},
             {"mean_concurrency", m.mean_concurrency},
+            {"mean_decoding", m.mean_decoding},
             {"requests", m.requests},
             {"prompt_tokens", m.prompt_tokens},
             {"output_tokens", m.output_tokens},

@@ -78,8 +78,9 @@ void judge(PointResult& result, const Model& model, const Machine& machine) {
     result.metrics = pool(times);
     const RunMetrics& m = result.metrics.pooled;
     const Point& p = result.point;
-    // A rate has no fixed batch: the mean number of requests in flight stands for it.
-    const double batch = p.rate > 0 ? std::max(1.0, m.mean_concurrency) : std::min(p.concurrency, p.requests);
+    // What a step really had to read for: requests whose prompts take long are seldom all answering at once.
+    const bool alone = p.rate == 0 && std::min(p.concurrency, p.requests) == 1;
+    const double batch = std::max(1.0, m.mean_decoding);
     const double context = p.prompt_tokens + 0.5 * p.new_tokens;
     result.step_bytes = step_bytes(model, batch, context);
     result.floor_s = decode_floor_s(model, machine, batch, context);
@@ -90,8 +91,7 @@ void judge(PointResult& result, const Model& model, const Machine& machine) {
         const std::string why = implausible_decode(model, machine, batch, context, m.tpot.min);
         if (!why.empty()) result.refused.push_back(why);
     }
-    if (p.rate == 0 && batch == 1 &&
-        m.cached_tokens == 0) {  // else other requests' work lies within the TTFT
+    if (alone && m.cached_tokens == 0) {  // else other requests' work lies within the TTFT
         const double seconds = m.ttft.median - m.queued.median;
         if (seconds > 0) result.prefill_flop_per_s = prefill_flop(model, p.prompt_tokens) / seconds;
         if (machine.matmul_flop_per_s > 0)
