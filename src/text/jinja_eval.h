@@ -191,6 +191,7 @@ inline constexpr const char* kAddress = "0x7f0000000000";
 Value make_generator(Iterator next, std::string name, int depth = 0);
 bool is_callable(const Value& v);
 std::int64_t index_value(const Value& v, std::string_view what = "");
+Text text_argument(const Value& v, const char* what);
 
 // --- formatting ---
 Value percent_format(Interpreter& in, const Value& format, const Value& argument);

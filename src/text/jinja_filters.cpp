@@ -12,11 +12,6 @@
 namespace llmgen::jinja {
 namespace {
 
-Text text_argument(const Value& v, const char* what) {
-    if (!v.is_string()) raise("TypeError", std::string(what) + " must be str, not " + type_name(v));
-    return v.text();
-}
-
 // --- texts ---
 
 template <const char* method>

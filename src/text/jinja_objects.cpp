@@ -41,6 +41,11 @@ std::int64_t index_value(const Value& v, std::string_view what) {
     return v.as_int();
 }
 
+Text text_argument(const Value& v, const char* what) {
+    if (!v.is_string()) raise("TypeError", std::string(what) + " must be str, not " + type_name(v));
+    return v.text();
+}
+
 Parameters::Parameters(std::string_view function,
                        std::initializer_list<std::string_view> names,
                        const Arguments& a,

@@ -150,9 +150,7 @@ std::optional<Paragraph::Row> Paragraph::next_row() {
 Value word_wrap(Interpreter& in, const Value& v, Arguments&& a) {
     const Parameters p("do_wordwrap", {"width", "break_long_words", "wrapstring", "break_on_hyphens"}, a, 0);
     const std::int64_t width = p[0] ? index_value(*p[0]) : 79;
-    if (p[2] && !p[2]->is_none() && !p[2]->is_string())
-        raise("TypeError", "wrapstring must be str, not " + type_name(*p[2]));
-    const Text by = p[2] && !p[2]->is_none() ? p[2]->text() : Text("\n");
+    const Text by = p[2] && !p[2]->is_none() ? text_argument(*p[2], "wrapstring") : Text("\n");
     if (v.is_undefined()) raise_undefined(v);
     if (!v.is_string())
         raise("AttributeError", "'" + type_name(v) + "' object has no attribute 'splitlines'");
