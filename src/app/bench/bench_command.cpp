@@ -258,12 +258,7 @@ private:
     // be measured while they are copied. After this request they all are.
     void settle(Engine& engine, const std::vector<int>& ordinary) const {
         const int n = std::clamp(engine.info().max_context / 2, 1, 64);
-        Request request;
-        request.prompt = random_prompt(ordinary, n, settings_.seed);
-        request.sampling.temperature = 0;
-        request.max_new_tokens = n;
-        request.ignore_eos = true;
-        engine.generate(request);
+        engine.generate(measured_request(random_prompt(ordinary, n, settings_.seed), n));
     }
 
     void judge_points(Study& study, Progress& progress) const {

@@ -220,8 +220,8 @@ std::vector<std::pair<std::string, std::string>> facts(const Study& study) {
             "{} repetition{} after {} warm-up{}, greedy, EOS ignored, exact token counts, {} prompts, "
             "prefix cache {}, seed {}{}",
             s.repetitions, s.repetitions == 1 ? "" : "s", s.warmup,
-            s.warmup > 0 ? " and 64 tokens before all" : "", s.prompts.empty() ? "distinct random" : "given",
-            s.prefix_cache ? "ON" : "off", s.seed,
+            s.warmup > 0 ? " and one request before all" : "",
+            s.prompts.empty() ? "distinct random" : "given", s.prefix_cache ? "ON" : "off", s.seed,
             s.repetitions > 1 ? "; ± is the deviation between repetitions" : ""));
     add("clock", "steady clock of the host, read when a token's id is there: nothing is still under way");
     return out;

@@ -22,6 +22,15 @@ bool Study::refused() const {
     return std::any_of(points.begin(), points.end(), [](const PointResult& p) { return !p.refused.empty(); });
 }
 
+Request measured_request(std::vector<int> prompt, int new_tokens) {
+    Request request;
+    request.prompt = std::move(prompt);
+    request.sampling.temperature = 0;
+    request.max_new_tokens = new_tokens;
+    request.ignore_eos = true;
+    return request;
+}
+
 PointResult run_point(const Point& point,
                       const StudySettings& settings,
                       const Serve& serve,
@@ -38,12 +47,7 @@ PointResult run_point(const Point& point,
                                    : fmt::format("run {} of {}", repetition + 1, settings.repetitions));
         std::vector<Request> requests;
         for (int i = 0; i < point.requests; ++i) {
-            Request request;
-            request.prompt = prompt_of(point, repetition, i);
-            request.sampling.temperature = 0;
-            request.max_new_tokens = point.new_tokens;
-            request.ignore_eos = true;
-            requests.push_back(std::move(request));
+            requests.push_back(measured_request(prompt_of(point, repetition, i), point.new_tokens));
         }
         const Serve checked = [&](Request request, double& submit_s) {
             Result result = serve(std::move(request), submit_s);

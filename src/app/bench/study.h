@@ -56,6 +56,9 @@ struct Study {
 /// The prompt of request `index` in repetition `repetition` (warm-up: negative) of a point.
 using PromptOf = std::function<std::vector<int>(const Point&, int repetition, int index)>;
 
+/// As every measured one: greedy, and exactly `new_tokens` long.
+Request measured_request(std::vector<int> prompt, int new_tokens);
+
 /// Runs a point: warm-up, then repetitions. Throws Error where an answer isn't what was asked for.
 /// `energy_j` reads a joule counter (nullopt: none); `on_step` is told of each repetition.
 PointResult run_point(const Point& point,
