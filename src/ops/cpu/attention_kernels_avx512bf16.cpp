@@ -7,6 +7,8 @@
 #include <cmath>
 #include <type_traits>
 
+#include "ops/cpu/lanes_avx512.h"
+
 // g++ 12 takes the deliberately undefined operands inside its own intrinsics for mistakes (its bug 105593).
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -141,11 +143,7 @@ inline __m512 exp2_of(__m512 x) {
 
 /// The lanes of vector i whose keys lie in [begin, end).
 inline __mmask16 seen_lanes(int i, int begin, int end) {
-    const auto below = [&](int key) {
-        const int n = key - 16 * i;
-        return n <= 0 ? 0u : n >= 16 ? 0xffffu : (1u << n) - 1;
-    };
-    return __mmask16(below(end) & ~below(begin));
+    return __mmask16(first_lanes(end - 16 * i) & ~first_lanes(begin - 16 * i));
 }
 
 /// The largest of the scaled scores seen, all in the first kPairs * 32; kAll: these are all seen.
@@ -231,7 +229,7 @@ void softmax(void* p,
 void finish(void* out, DType, const float* total, float factor, int n) {
     const __m512 f = _mm512_set1_ps(factor);
     for (int i = 0; i < n; i += 16) {
-        const auto m = __mmask16(n - i >= 16 ? 0xffffu : (1u << (n - i)) - 1);
+        const __mmask16 m = first_lanes(n - i);
         const __m512 v = _mm512_mul_ps(_mm512_maskz_loadu_ps(m, total + i), f);
         _mm256_mask_storeu_epi16(static_cast<bf16*>(out) + i, m, __m256i(_mm512_cvtneps_pbh(v)));
     }

@@ -10,6 +10,8 @@
 
 #include <cmath>
 
+#include "ops/cpu/lanes_avx512.h"
+
 // g++ 12 takes the deliberately undefined operands inside its own intrinsics for mistakes (its bug 105593).
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -100,9 +102,6 @@ void store_kv_page(void* k_block,
         other.store_kv(k_block, v_block, type, k + r * stride, v + r * stride, r, head_dim);
 }
 
-/// The first n (at most 16) lanes.
-inline __mmask16 lanes(std::int64_t n) { return __mmask16(n >= 16 ? 0xffffu : (1u << n) - 1); }
-
 double sum_of_squares(const float* x, std::int64_t n) {
     __m512d sum[4];
     for (__m512d& s : sum) s = _mm512_setzero_pd();
@@ -117,7 +116,7 @@ double sum_of_squares(const float* x, std::int64_t n) {
         add(_mm512_loadu_ps(x + i), 0);
         add(_mm512_loadu_ps(x + i + 16), 2);
     }
-    for (; i < n; i += 16) add(_mm512_maskz_loadu_ps(lanes(n - i), x + i), 0);
+    for (; i < n; i += 16) add(_mm512_maskz_loadu_ps(first_lanes(n - i), x + i), 0);
     return _mm512_reduce_add_pd(_mm512_add_pd(_mm512_add_pd(sum[0], sum[1]), _mm512_add_pd(sum[2], sum[3])));
 }
 
@@ -135,7 +134,7 @@ void rmsnorm_bf16(bf16* out, const float* x, const float* weight, std::int64_t n
         _mm512_storeu_si512(out + i, __m512i(_mm512_cvtne2ps_pbh(high, low)));
     }
     for (; i < n; i += 16) {
-        const __mmask16 m = lanes(n - i);
+        const __mmask16 m = first_lanes(n - i);
         const __m512 v = normed(_mm512_maskz_loadu_ps(m, x + i), _mm512_maskz_loadu_ps(m, weight + i));
         _mm256_mask_storeu_epi16(out + i, m, __m256i(_mm512_cvtneps_pbh(v)));
     }
