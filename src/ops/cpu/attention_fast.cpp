@@ -217,7 +217,8 @@ bool AttentionRunner::run_block(
     for (int r = 0; r < rows; ++r) {
         const KeyRange& all = keys[std::min(r, n - 1)];
         seen[r] = {std::max(0, all.begin - origin), std::min(kKeyBlock, all.end - origin)};
-        // Exponentials read nothing: so that memory doesn't stand idle, a page of the next values each.
+        // The softmax that follows reads nothing: so that memory doesn't stand idle, a page of the next
+        // values a row.
         const auto page = std::size_t(first_page + r);
         if (int(page) >= end_page || ahead.values[page] == blocks.values[page]) continue;
         draw_near(ahead.values[page], page_bytes(job));
