@@ -133,7 +133,7 @@ void Decoder::attention(const Activations& a, const Layer& layer, const Batch& b
                             w.k_norm, batch, w.shape);
     if (only_wanted(a, layer)) {
         if (a.logits.dim(0) == 0) return;
-        op_.attention(a.attn, q, w.kv, batch, w.shape);
+        op_.attention_of_wanted(a.attn, q, w.kv, batch, w.shape);
         op_.gather_rows(a.last, a.x, batch.logit_rows);
         op_.gather_rows(as_words(a.last_attn), as_words(a.attn), batch.logit_rows);
         op_.linear_add(a.last, a.last_attn, w.output);

@@ -261,6 +261,12 @@ public:
         norm_linear(qkv, in, w);
         qk_norm_rope_store_kv(qkv, kv, cos_sin, q_norm, k_norm, in.eps, batch, shape);
     }
+    /// attention() where only the rows batch.logit_rows of out are read afterwards: the others may keep what
+    /// they held.
+    virtual void attention_of_wanted(
+        Tensor out, Tensor q, const KvCache& kv, const Batch& batch, const AttentionShape& shape) {
+        attention(out, q, kv, batch, shape);
+    }
 
     // --- choosing tokens, where the backend does
     // ------------------------------------------------------------------------------------------------

@@ -138,10 +138,14 @@ public:
     }
 
     /// Attention outputs of the tokens begin[s] … end[s] - 1, in order; their keys and values are stored
-    /// first.
-    std::vector<float> step(const std::vector<int>& begin, const std::vector<int>& end) {
+    /// first. With `wanted`, rows of the step in ascending order, only theirs.
+    std::vector<float> step(const std::vector<int>& begin,
+                            const std::vector<int>& end,
+                            const std::vector<int>& wanted = {}) {
         const AttentionShape shape = heads_.attention();
-        const DeviceBatch batch(ops_, step_of(tables_, begin, end));
+        HostBatch host = step_of(tables_, begin, end);
+        host.logit_rows = wanted;
+        const DeviceBatch batch(ops_, host);
         const int width = shape.qkv_width(), n_tokens = batch.get().host->n_tokens();
         std::vector<float> rows;
         for (std::size_t s = 0; s < contexts_.size(); ++s)
@@ -153,8 +157,18 @@ public:
         ops_.reserve(shape, n_tokens, int(contexts_.size()),
                      *std::max_element(contexts_.begin(), contexts_.end()));
         ops_.qk_norm_rope_store_kv(qkv.view(), pages_.cache, no_angles, {}, {}, 0, batch.get(), shape);
-        ops_.attention(out.view(), qkv.view().columns(0, shape.q_width()), pages_.cache, batch.get(), shape);
-        return out.values();
+        const Tensor q = qkv.view().columns(0, shape.q_width());
+        if (wanted.empty()) {
+            ops_.attention(out.view(), q, pages_.cache, batch.get(), shape);
+            return out.values();
+        }
+        ops_.attention_of_wanted(out.view(), q, pages_.cache, batch.get(), shape);
+        const std::vector<float> all = out.values();
+        std::vector<float> chosen;
+        for (const int row : wanted)
+            chosen.insert(chosen.end(), all.begin() + row * shape.q_width(),
+                          all.begin() + (row + 1) * shape.q_width());
+        return chosen;
     }
 
     /// The same in f64 from the values as the cache holds them, each with its bound.

@@ -92,6 +92,24 @@ TEST_P(AttentionBackend, NeighboursChangeNothing) {
     EXPECT_TRUE(bit_equal(a, b));
 }
 
+// The last of a prompt, several of one, the first alone, none of a sequence.
+TEST_P(AttentionBackend, WantedRowsAreThoseOfAll) {
+    if (!GetParam().exact_rows) GTEST_SKIP() << "bounded, not bit-equal, on this backend";
+    for (const HeadShape& heads : {HeadShape{9, 3, 64, 0}, HeadShape{4, 1, 80, 50}}) {
+        const std::vector<int> begin = {0, 3, 0, 129}, end = {150, 40, 17, 290};
+        for (const std::vector<int>& wanted : {std::vector<int>{149}, {20, 149, 150, 203}, {186, 364}}) {
+            AttentionCase c(ops(), act(), heads, end, 14);
+            c.step({0, 0, 0, 0}, {0, 3, 0, 129});
+            const int width = heads.attention().q_width();
+            const std::vector<float> all = c.step(begin, end);
+            std::vector<float> want;
+            for (const int row : wanted)
+                want.insert(want.end(), all.begin() + row * width, all.begin() + (row + 1) * width);
+            EXPECT_TRUE(bit_equal(c.step(begin, end, wanted), want));
+        }
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Attention, AttentionBackend, testing::ValuesIn(every_backend()), case_name);
 
 }  // namespace

@@ -49,12 +49,30 @@ struct AttentionRunner::Task {
     int kv_head, first_row, n_rows;
     int first_block, n_blocks;  // of keys that any row sees
 
-    int token(const Job& job, int row) const { return (first_row + row) / job.group; }
-    int head(const Job& job, int row) const { return kv_head * job.group + (first_row + row) % job.group; }
+    /// A row's token and query head. Rows are counted on, not divided.
+    struct Row {
+        int token, head;  // of those that share the kv head
+        void step(const Job& job) {
+            if (++head < job.group) return;
+            head = 0;
+            ++token;
+        }
+    };
+    Row row(const Job& job, int index) const {
+        return {(first_row + index) / job.group, (first_row + index) % job.group};
+    }
     /// Keys that a row sees: begin to end - 1.
-    int end(const Job& job, int row) const { return first_position + token(job, row) + 1; }
-    int begin(const Job& job, int row) const {
-        return job.shape.window > 0 ? std::max(0, end(job, row) - job.shape.window) : 0;
+    int end(Row row) const { return first_position + row.token + 1; }
+    int begin(const Job& job, Row row) const {
+        return job.shape.window > 0 ? std::max(0, end(row) - job.shape.window) : 0;
+    }
+    /// And that any row sees.
+    int first_key(const Job& job) const { return begin(job, row(job, 0)); }
+    int end_key(const Job& job) const { return end(row(job, n_rows - 1)); }
+    /// Where a row's head begins in q and out, in elements.
+    std::int64_t offset(const Job& job, const Tensor& rows, Row row) const {
+        return (first_token + row.token) * rows.stride[0] +
+               std::int64_t(kv_head * job.group + row.head) * job.shape.head_dim;
     }
 };
 
@@ -85,12 +103,13 @@ struct AttentionRunner::State {
     std::array<KeyRange, kTaskRows> keys = {};  // that each row of the task sees
 
     void begin(const Job& job, const Task& task) {
-        for (int row = 0; row < task.n_rows; ++row)
-            keys[std::size_t(row)] = {task.begin(job, row), task.end(job, row)};
+        Task::Row row = task.row(job, 0);
+        for (int r = 0; r < task.n_rows; ++r, row.step(job))
+            keys[std::size_t(r)] = {task.begin(job, row), task.end(row)};
     }
 };
 
-/// What a split task's rows come to, or one of its blocks: max, sum and outputs.
+/// What a task's rows come to, or one of its blocks: max, sum and outputs.
 struct AttentionRunner::Part {
     float *max, *sum, *out;
 };
@@ -127,11 +146,22 @@ AttentionRunner::AttentionRunner(DType act, Isa isa, Team& team)
 
 AttentionRunner::~AttentionRunner() = default;
 
-void AttentionRunner::plan(const Job& job) {
+void AttentionRunner::plan(const Job& job, Rows rows) {
     tasks_.clear();
     const int* first = job.batch.first_token.as<int>();
+    const int* wanted = job.batch.logit_rows.as<int>();
+    const int* wanted_end = wanted + job.batch.logit_rows.dim(0);
     for (std::int64_t s = 0; s < job.batch.context_len.dim(0); ++s) {
-        const int n_new = first[s + 1] - first[s], n_rows = n_new * job.group;
+        const int n_new = first[s + 1] - first[s];
+        int begin = 0, end = n_new;  // of the tokens that are worked out
+        if (rows == Rows::wanted) {
+            const int* last = std::lower_bound(wanted, wanted_end, first[s + 1]);
+            if (last == wanted) continue;
+            begin = *wanted - first[s];
+            end = last[-1] + 1 - first[s];
+            wanted = last;
+        }
+        const int first_row = begin * job.group, n_rows = (end - begin) * job.group;
         Task task{};
         task.first_token = first[s];
         task.first_position = job.batch.context_len.as<int>()[s] - n_new;
@@ -139,10 +169,10 @@ void AttentionRunner::plan(const Job& job) {
         // The last tokens see the most keys: first, so that threads end together.
         for (int row = (n_rows - 1) / kTaskRows * kTaskRows; row >= 0 && n_rows > 0; row -= kTaskRows)
             for (task.kv_head = 0; task.kv_head < job.shape.n_kv_heads; ++task.kv_head) {
-                task.first_row = row;
+                task.first_row = first_row + row;
                 task.n_rows = std::min(kTaskRows, n_rows - row);
-                task.first_block = task.begin(job, 0) / kKeyBlock;
-                task.n_blocks = (task.end(job, task.n_rows - 1) - 1) / kKeyBlock + 1 - task.first_block;
+                task.first_block = task.first_key(job) / kKeyBlock;
+                task.n_blocks = (task.end_key(job) - 1) / kKeyBlock + 1 - task.first_block;
                 tasks_.push_back(task);
             }
     }
@@ -154,11 +184,10 @@ void AttentionRunner::pack_queries(const Job& job, const Task& task, float* pack
         const int n = std::min(kernels_.max_rows, task.n_rows - first), rows = kernels_.tile_rows(n);
         float* tile = packed + std::int64_t(first) * head_dim;
         const void* sources[kMaxQueryRows];
+        Task::Row row = task.row(job, first);
         for (int r = 0; r < rows; ++r) {
-            // Rows that fill up the tile repeat the last one; nobody reads their results.
-            const int row = first + std::min(r, n - 1);
-            sources[r] = job.q.as<float>() + (task.first_token + task.token(job, row)) * job.q.stride[0] +
-                         std::int64_t(task.head(job, row)) * head_dim;
+            sources[r] = job.q.as<float>() + task.offset(job, job.q, row);
+            if (r < n - 1) row.step(job);  // rows that fill up the tile repeat the last: nobody reads theirs
         }
         pack_(tile, kernels_.q_type, sources, DType::f32, rows, head_dim);
     }
@@ -171,46 +200,63 @@ std::int64_t AttentionRunner::page_bytes(const Job& job) const {
 
 /// Where a thread begins nobody has drawn anything near yet.
 void AttentionRunner::draw_first(const Job& job, const Unit& unit) const {
-    const int end =
-        (unit.task->end(job, unit.task->n_rows - 1) - 1) / kPageSize + 1 - unit.block * kBlockPages;
-    const auto n_pages = std::size_t(std::min(end, kBlockPages));
-    Blocks blocks{};
-    find_pages(job, *unit.task, unit.block, 0, int(n_pages), blocks);
-    for (std::size_t page = 0; page < n_pages; ++page) draw_near(blocks.keys[page], page_bytes(job));
-    for (std::size_t page = 0; page < n_pages; ++page) draw_near(blocks.values[page], page_bytes(job));
+    const Blocks blocks = blocks_of(job, unit);
+    for (const void* keys : blocks.keys)
+        if (keys) draw_near(keys, page_bytes(job));
+    for (const void* values : blocks.values)
+        if (values) draw_near(values, page_bytes(job));
 }
 
-/// This head's keys and values in the pages first to end - 1 of a block.
-void AttentionRunner::find_pages(
-    const Job& job, const Task& task, int block, int first, int end, Blocks& blocks) const {
+/// This head's keys and values in those pages of a block of which any row of the task sees a key; null for
+/// the others.
+AttentionRunner::Blocks AttentionRunner::blocks_of(const Job& job, const Unit& unit) const {
+    const Task& task = *unit.task;
+    const int origin = unit.block * kKeyBlock;
+    const int first = std::max(0, task.first_key(job) - origin) / kPageSize;
+    const int end = (std::min(kKeyBlock, task.end_key(job) - origin) + kPageSize - 1) / kPageSize;
+    Blocks blocks{};
     for (int page = first; page < end; ++page) {
-        const std::int64_t id = task.pages[block * kBlockPages + page];
+        const std::int64_t id = task.pages[unit.block * kBlockPages + page];
         const std::int64_t offset = block_offset(job.kv.k, id, task.kv_head) * std::int64_t(size_of(act_));
         blocks.keys[std::size_t(page)] = static_cast<const char*>(job.kv.k.data) + offset;
         blocks.values[std::size_t(page)] = static_cast<const char*>(job.kv.v.data) + offset;
     }
+    return blocks;
 }
 
-/// One tile of rows against one block: state.part, part_max and part_sum; false where no row sees a key of
-/// it. `next` is the task and block that this thread most likely reads after it.
-bool AttentionRunner::run_block(
-    const Job& job, const Task& task, int first, int block, const Unit& next, State& state) const {
-    const int n = std::min(kernels_.max_rows, task.n_rows - first), rows = kernels_.tile_rows(n);
-    const int head_dim = job.shape.head_dim, origin = block * kKeyBlock;
+/// What to draw near beside `here`: few rows wait for memory, so they read the next unit's, where there is
+/// one.
+AttentionRunner::Blocks AttentionRunner::blocks_ahead(const Job& job,
+                                                      const Unit& next,
+                                                      int n_rows,
+                                                      const Blocks& here) const {
+    if (n_rows > kPrefetchRows || !next.task) return here;
+    Blocks there = blocks_of(job, next);
+    for (std::size_t page = 0; page < kBlockPages; ++page)
+        if (!there.keys[page]) {
+            there.keys[page] = here.keys[page];
+            there.values[page] = here.values[page];
+        }
+    return there;
+}
+
+/// One tile of rows, from row `first` on, against one block; false where no row sees a key of it. `ahead` is
+/// what this thread most likely reads after it.
+bool AttentionRunner::run_block(const Job& job,
+                                const Unit& unit,
+                                int first,
+                                const Blocks& blocks,
+                                Blocks ahead,
+                                State& state,
+                                const Part& part) const {
+    const int n = std::min(kernels_.max_rows, unit.task->n_rows - first), rows = kernels_.tile_rows(n);
+    const int head_dim = job.shape.head_dim, origin = unit.block * kKeyBlock;
     const KeyRange* keys = state.keys.data() + first;
     const int begin = std::max(0, keys[0].begin - origin);
     const int end = std::min(kKeyBlock, keys[n - 1].end - origin);
-    std::fill_n(state.part_sum, kRowLanes, 0.0f);
+    std::fill_n(part.sum, kRowLanes, 0.0f);
     if (begin >= end) return false;
     const int first_page = begin / kPageSize, end_page = (end + kPageSize - 1) / kPageSize;
-    Blocks blocks{};
-    find_pages(job, task, block, first_page, end_page, blocks);
-    Blocks ahead = blocks;
-    if (rows <= kPrefetchRows && next.task) {
-        const int last = (next.task->end(job, next.task->n_rows - 1) - 1) / kPageSize + 1;
-        find_pages(job, *next.task, next.block, first_page,
-                   std::min(end_page, last - next.block * kBlockPages), ahead);
-    }
     kernels_.scores[std::size_t(rows)](state.scores, state.q + std::int64_t(first) * head_dim, blocks.keys,
                                        ahead.keys, first_page, end_page, head_dim);
     KeyRange seen[kMaxQueryRows];
@@ -224,10 +270,9 @@ bool AttentionRunner::run_block(
         draw_near(ahead.values[page], page_bytes(job));
         ahead.values[page] = blocks.values[page];
     }
-    kernels_.softmax(state.p, kernels_.p_type, state.scores, seen, rows, job.shape.scale, state.part_max,
-                     state.part_sum);
-    kernels_.values[std::size_t(rows)](state.part, state.p, blocks.values, ahead.values,
-                                       first_page * kPageSize, end, head_dim);
+    kernels_.softmax(state.p, kernels_.p_type, state.scores, seen, rows, job.shape.scale, part.max, part.sum);
+    kernels_.values[std::size_t(rows)](part.out, state.p, blocks.values, ahead.values, first_page * kPageSize,
+                                       end, head_dim);
     return true;
 }
 
@@ -249,34 +294,43 @@ void AttentionRunner::merge_rows(float* max,
 }
 
 void AttentionRunner::run_whole(const Job& job, const Task& task, const Task* following, State& state) const {
-    const int head_dim = job.shape.head_dim;
+    const int head_dim = job.shape.head_dim, end_block = task.first_block + task.n_blocks;
     pack_queries(job, task, state.q);
     state.begin(job, task);
     std::fill_n(state.max, task.n_rows + kRowLanes, -std::numeric_limits<float>::infinity());
-    std::fill_n(state.sum, task.n_rows + kRowLanes, 0.0f);
-    std::fill_n(state.out, std::int64_t(task.n_rows) * head_dim, 0.0f);
-    const int end_block = task.first_block + task.n_blocks;
-    for (int block = task.first_block; block < end_block; ++block)
+    for (int block = task.first_block; block < end_block; ++block) {
+        const Unit unit{&task, block};
+        Unit next{&task, block + 1};
+        if (block + 1 == end_block) next = {following, following ? following->first_block : 0};
+        const Blocks blocks = blocks_of(job, unit), ahead = blocks_ahead(job, next, task.n_rows, blocks);
         for (int first = 0; first < task.n_rows; first += kernels_.max_rows) {
             const int n = std::min(kernels_.max_rows, task.n_rows - first);
+            float *max = state.max + first, *sum = state.sum + first;
+            float* out = state.out + std::int64_t(first) * head_dim;
+            if (block == task.first_block) {  // nothing to merge with: as it comes
+                run_block(job, unit, first, blocks, ahead, state, {max, sum, out});
+                for (int r = 0; r < n; ++r)
+                    if (sum[r] == 0) std::fill_n(out + std::int64_t(r) * head_dim, head_dim, 0.0f);
+                continue;
+            }
+            const Part part{state.part_max, state.part_sum, state.part};
+            if (!run_block(job, unit, first, blocks, ahead, state, part)) continue;
             // Rows past the tile's are the next tile's: they join nothing here.
-            Unit next{&task, block + 1};
-            if (block + 1 == end_block) next = {following, following ? following->first_block : 0};
-            if (!run_block(job, task, first, block, next, state)) continue;
             std::fill(state.part_sum + n, state.part_sum + kRowLanes, 0.0f);
-            merge_rows(state.max + first, state.sum + first, state.out + std::int64_t(first) * head_dim, 0, n,
-                       state.part_max, state.part_sum, state.part, head_dim);
+            merge_rows(max, sum, out, 0, n, part.max, part.sum, part.out, head_dim);
         }
-    for (int row = 0; row < task.n_rows; ++row)
-        finish_row(job, task, row, state.out + std::int64_t(row) * head_dim, state.sum[row]);
+    }
+    finish_rows(job, task, 0, task.n_rows, state.out, state.sum);
 }
 
-void AttentionRunner::finish_row(
-    const Job& job, const Task& task, int row, const float* total, float sum) const {
-    const std::int64_t at = (task.first_token + task.token(job, row)) * job.out.stride[0] +
-                            std::int64_t(task.head(job, row)) * job.shape.head_dim;
-    kernels_.finish(static_cast<char*>(job.out.data) + at * std::int64_t(size_of(act_)), act_, total, 1 / sum,
-                    job.shape.head_dim);
+void AttentionRunner::finish_rows(
+    const Job& job, const Task& task, int begin, int end, const float* total, const float* sum) const {
+    const int head_dim = job.shape.head_dim;
+    auto* out = static_cast<char*>(job.out.data);
+    Task::Row row = task.row(job, begin);
+    for (int r = begin; r < end; ++r, row.step(job))
+        kernels_.finish(out + task.offset(job, job.out, row) * std::int64_t(size_of(act_)), act_,
+                        total + std::int64_t(r) * head_dim, 1 / sum[r], head_dim);
 }
 
 /// All blocks of all tasks: block by block, the kv heads of a sequence in turn, because they share the pages
@@ -330,7 +384,10 @@ void AttentionRunner::run_split(const Job& job,
                 state.q = split.query(t);
                 state.begin(job, *at.task);
                 state.part = at_once ? own_part : part.out;
-                run_block(job, *at.task, 0, at.block, there ? units_[std::size_t(following)] : Unit{}, state);
+                const Blocks blocks = blocks_of(job, at);
+                const Unit next = there ? units_[std::size_t(following)] : Unit{};
+                run_block(job, at, 0, blocks, blocks_ahead(job, next, at.task->n_rows, blocks), state,
+                          {state.part_max, state.part_sum, state.part});
                 if (at_once) {
                     merge_rows(total.max, total.sum, total.out, 0, at.task->n_rows, state.part_max,
                                state.part_sum, state.part, head_dim);
@@ -367,15 +424,18 @@ void AttentionRunner::merge_parts(const Job& job, const Split& split, int self, 
             const Part part = split.part(first + std::int64_t(b) * step);
             merge_rows(max, sum, total.out, begin, end, part.max, part.sum, part.out, head_dim);
         }
-        for (int row = begin; row < end; ++row)
-            finish_row(job, task, row, total.out + std::int64_t(row) * head_dim, sum[row]);
+        finish_rows(job, task, begin, end, total.out, sum);
     }
 }
 
-void AttentionRunner::run(
-    const Tensor& out, const Tensor& q, const KvCache& kv, const Batch& batch, const AttentionShape& shape) {
+void AttentionRunner::run(const Tensor& out,
+                          const Tensor& q,
+                          const KvCache& kv,
+                          const Batch& batch,
+                          const AttentionShape& shape,
+                          Rows rows) {
     const Job job{out, q, kv, batch, shape, shape.n_heads / shape.n_kv_heads};
-    plan(job);
+    plan(job, rows);
     double work = 0;
     std::int64_t n_blocks = 0;
     bool single_tiles = true;

@@ -18,12 +18,14 @@ class AttentionRunner {
 public:
     AttentionRunner(DType act, Isa isa, Team& team);
     ~AttentionRunner();
-    /// Contract: Ops::attention.
+    enum class Rows { all, wanted };
+    /// Contracts: Ops::attention, attention_of_wanted.
     void run(const Tensor& out,
              const Tensor& q,
              const KvCache& kv,
              const Batch& batch,
-             const AttentionShape& shape);
+             const AttentionShape& shape,
+             Rows rows = Rows::all);
 
 private:
     struct Job;
@@ -38,7 +40,7 @@ private:
     struct Blocks {
         PageBlocks keys, values;
     };
-    void plan(const Job& job);
+    void plan(const Job& job, Rows rows);
     void run_whole(const Job& job, const Task& task, const Task* following, State& state) const;
     void list_units();
     void run_split(const Job& job, const Split& split, float* memory, std::int64_t state_floats);
@@ -46,9 +48,15 @@ private:
     void pack_queries(const Job& job, const Task& task, float* packed) const;
     std::int64_t page_bytes(const Job& job) const;
     void draw_first(const Job& job, const Unit& unit) const;
-    void find_pages(const Job& job, const Task& task, int block, int first, int end, Blocks& blocks) const;
-    bool run_block(
-        const Job& job, const Task& task, int first, int block, const Unit& next, State& state) const;
+    Blocks blocks_of(const Job& job, const Unit& unit) const;
+    Blocks blocks_ahead(const Job& job, const Unit& next, int n_rows, const Blocks& here) const;
+    bool run_block(const Job& job,
+                   const Unit& unit,
+                   int first,
+                   const Blocks& blocks,
+                   Blocks ahead,
+                   State& state,
+                   const Part& part) const;
     void merge_rows(float* max,
                     float* sum,
                     float* out,
@@ -58,7 +66,8 @@ private:
                     const float* part_sum,
                     const float* part,
                     int head_dim) const;
-    void finish_row(const Job& job, const Task& task, int row, const float* total, float sum) const;
+    void finish_rows(
+        const Job& job, const Task& task, int begin, int end, const float* total, const float* sum) const;
 
     DType act_;
     Team& team_;

@@ -96,6 +96,11 @@ public:
         check_attention(out, q, kv, batch, shape, act());
         attention_.run(out, q, kv, batch, shape);
     }
+    void attention_of_wanted(
+        Tensor out, Tensor q, const KvCache& kv, const Batch& batch, const AttentionShape& shape) override {
+        check_attention(out, q, kv, batch, shape, act());
+        attention_.run(out, q, kv, batch, shape, AttentionRunner::Rows::wanted);
+    }
     void gather_rows(Tensor out, Tensor x, Tensor rows) override;
 
 private:
