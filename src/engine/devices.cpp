@@ -55,6 +55,7 @@ std::string describe_devices(bool measure, int threads) {
             add("read_bandwidth_bytes_per_s", limits.read_bytes_per_s);
             add("matmul_bf16_flop_per_s", limits.bf16_flop_per_s);
             add("matmul_f32_flop_per_s", limits.f32_flop_per_s);
+            if (limits.cache_bytes > 0) device["cache_bytes"] = limits.cache_bytes;
         }
         devices.push_back(std::move(device));
     }

@@ -64,7 +64,7 @@ MachineLimits measure_cpu(int threads) {
     // every later step of the engine to half its pace.
     const auto measure = [threads] {
         return MachineLimits{measure_read_bandwidth(threads), measure_matmul_peak(threads, Compute::bf16),
-                             measure_matmul_peak(threads, Compute::f32)};
+                             measure_matmul_peak(threads, Compute::f32), last_cache_bytes()};
     };
     return std::async(std::launch::async, measure).get();
 }

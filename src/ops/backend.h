@@ -37,6 +37,7 @@ struct MachineLimits {
     double read_bytes_per_s = 0;
     double bf16_flop_per_s = 0;
     double f32_flop_per_s = 0;
+    std::size_t cache_bytes = 0;  // of the last cache
 };
 MachineLimits measure_cpu(int threads);
 /// The same of a device by its name, "cpu" or "cuda:N"; zeros where it can't be measured.

@@ -183,6 +183,20 @@ TEST(BenchReport, AMachineThatOthersUseIsSaidToBe) {
     EXPECT_NE(table_report(s).find("not to be quoted"), std::string::npos);
 }
 
+TEST(BenchReport, AChangeOfPaceIsSaid) {
+    Study s = study();
+    EXPECT_EQ(table_report(s).find("changed its pace"), std::string::npos);
+    EXPECT_TRUE(json_report(s, false)["points"][0]["floor"]["unsteady"].is_null());
+    s.points[0].before.read_bytes_per_s = 80e9;
+    s.points[0].after.read_bytes_per_s = 50e9;
+    judge(s.points[0], model_of(s.info), s.machine);
+    EXPECT_NE(table_report(s).find("100 prompt, 4 new, 1: the machine changed its pace"), std::string::npos);
+    EXPECT_NE(html_report(s).find("changed its pace"), std::string::npos);
+    const auto floor = json_report(s, false)["points"][0]["floor"];
+    EXPECT_EQ(floor["limit_read_bytes_per_s"], 80e9);
+    EXPECT_NE(floor["unsteady"].get<std::string>().find("from 80 to 50 GB/s read;"), std::string::npos);
+}
+
 TEST(BenchReport, ChartsOfOneTokenAndOnePointSayWhatTheyNeed) {
     Study s = study();
     s.points.resize(1);

@@ -1,8 +1,10 @@
 // Loads, floors, refusals, claims and traps, with a server whose every time is given.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <atomic>
 #include <condition_variable>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
@@ -10,6 +12,7 @@
 #include <thread>
 
 #include "app/bench/energy.h"
+#include "app/bench/peak_memory.h"
 #include "app/bench/study.h"
 #include "app/bench/traps.h"
 #include "llmgen/error.h"
@@ -363,11 +366,12 @@ TEST(BenchPlan, PromptsAreOrdinaryAndRepeatable) {
 TEST(BenchMachine, LimitsFromJson) {
     const std::string json = R"({"version": "1", "devices": [
         {"name": "cpu", "description": "a CPU", "read_bandwidth_bytes_per_s": 8e10,
-         "matmul_bf16_flop_per_s": 5e11, "matmul_f32_flop_per_s": 2e11},
+         "matmul_bf16_flop_per_s": 5e11, "matmul_f32_flop_per_s": 2e11, "cache_bytes": 33554432},
         {"name": "cuda:0", "problem": "no driver", "read_bandwidth_bytes_per_s": null}, 7]})";
     EXPECT_EQ(machine_from_json(json, "cpu", "bf16").read_bytes_per_s, 8e10);
     EXPECT_EQ(machine_from_json(json, "cpu", "bf16").matmul_flop_per_s, 5e11);
     EXPECT_EQ(machine_from_json(json, "cpu", "f32").matmul_flop_per_s, 2e11);
+    EXPECT_EQ(machine_from_json(json, "cpu", "f32").cache_bytes, 32u << 20);
     EXPECT_EQ(machine_from_json(json, "cpu", "f32").description, "a CPU");
     EXPECT_EQ(machine_from_json(json, "cuda:0", "bf16").read_bytes_per_s, 0);
     for (const char* bad : {"[]", "no json", "{}", R"({"devices": 3})", R"({"devices": [{"name": 1}]})"})
@@ -385,6 +389,72 @@ TEST(BenchMachine, TheBestMeasurementCounts) {
     EXPECT_EQ(r.refused.size(), 1u);
     judge(r, model(), best_of(low, machine()));
     EXPECT_TRUE(r.refused.empty());
+}
+
+TEST(BenchMachine, TheFloorIsByTheLimitsAroundTheLoad) {
+    // 20 ms at a pace of 60 GB/s, on a machine that has been seen to reach 100: 16.7 ms were the least.
+    PointResult r = run({.tpot_s = 0.02}, {.prompt_tokens = 50, .new_tokens = 8});
+    r.before.read_bytes_per_s = 55e9;
+    r.after.read_bytes_per_s = 60e9;
+    judge(r, model(), machine());
+    EXPECT_NEAR(r.floor_s, 1 / 60.0, 1e-4);
+    EXPECT_NEAR(r.of_floor, 1 / 1.2, 1e-3);
+    EXPECT_EQ(r.limits.read_bytes_per_s, 60e9);
+    EXPECT_EQ(r.limits.matmul_flop_per_s, 1e12) << "not measured around the load: the study's counts";
+    EXPECT_EQ(unsteady(r), "") << "a tenth is noise";
+    // Both paces met: the percentage is by the better one, and it is said.
+    r.before.read_bytes_per_s = 90e9;
+    judge(r, model(), machine());
+    EXPECT_NEAR(r.floor_s, 1 / 90.0, 1e-4);
+    EXPECT_NE(unsteady(r).find("from 90 to 60 GB/s read;"), std::string::npos) << unsteady(r);
+    // The good pace was in between: a figure isn't shown as better than the floor, and only the best refuses.
+    r.before.read_bytes_per_s = r.after.read_bytes_per_s = 40e9;
+    judge(r, model(), machine());
+    EXPECT_EQ(r.limits.read_bytes_per_s, 100e9);
+    EXPECT_NEAR(r.of_floor, 0.5, 1e-3);
+    EXPECT_TRUE(r.refused.empty());
+}
+
+TEST(BenchMachine, ThePromptsPeakIsThatAroundTheLoad) {
+    PointResult r = run({.ttft_s = 0.25, .tpot_s = 1}, {.prompt_tokens = 100, .new_tokens = 2});
+    r.before.matmul_flop_per_s = r.after.matmul_flop_per_s = 0.5e12;
+    judge(r, model(), machine());
+    EXPECT_NEAR(r.of_matmul_peak, 0.8, 1e-9);  // 0.4 TFLOP/s
+    r.before.matmul_flop_per_s = r.after.matmul_flop_per_s = 0.3e12;
+    judge(r, model(), machine());
+    EXPECT_NEAR(r.of_matmul_peak, 0.4, 1e-9);
+    r.after.matmul_flop_per_s = 0.4e12;
+    EXPECT_NE(unsteady(r), "");
+}
+
+TEST(BenchMemory, WhatMeasuringTookIsNotCounted) {
+    PeakMemory memory;
+    memory.pause();
+    const double before = memory.bytes();
+    // Mapped, not allocated: a sanitizer keeps what was freed.
+    constexpr std::size_t kBytes = std::size_t(256) << 20;
+    void* loop = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(loop, MAP_FAILED);
+    std::memset(loop, 1, kBytes);
+    EXPECT_GT(memory.bytes(), before + (200 << 20));
+    munmap(loop, kBytes);
+    memory.resume();
+    if (memory.bytes() == 0) GTEST_SKIP() << "this system doesn't forget a peak";
+    EXPECT_LT(memory.bytes(), before + (64 << 20));
+}
+
+TEST(BenchMemory, APeakThatIsNotForgottenIsUnknown) {
+    namespace fs = std::filesystem;
+    const fs::path proc = fs::path(testing::TempDir()) / "llmgen_proc";
+    fs::create_directories(proc);
+    std::ofstream(proc / "status") << "Name:\tx\nVmHWM:\t  2048 kB\nVmRSS:\t 1024 kB\n";
+    PeakMemory memory(proc.string());
+    EXPECT_EQ(memory.bytes(), 2048 * 1024.0);
+    memory.pause();
+    fs::create_directories(proc / "clear_refs");  // no file that could be written
+    memory.resume();
+    EXPECT_EQ(memory.bytes(), 0);
+    EXPECT_EQ(PeakMemory("/nowhere").bytes(), 0);
 }
 
 TEST(BenchEnergy, RaplCountsPackagesAndWraps) {

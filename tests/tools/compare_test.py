@@ -28,6 +28,10 @@ class Loads(unittest.TestCase):
         self.assertAlmostEqual(self.value("p99"), 394)
         self.assertAlmostEqual(self.value("p99", [1, 3]), 2000)
 
+    def test_each_figure_stands_beside_its_own_limit(self):
+        point = {"floor": {"of_matmul_peak": 0.8, "reached": 0.9}}
+        self.assertEqual([compare.Load("k", "l", what, 1, 1, 2).of_floor(point) for what in ("prefill", "decode", "p99")], [0.8, 0.9, None])
+
     def test_every_load_has_a_row_of_its_own(self):
         keys = [load.key for load in compare.LOADS]
         self.assertEqual(len(set(keys)), len(keys))
@@ -40,9 +44,9 @@ def example():
     values = {"decode_512": {"llmgen": [200, 100, 150], "llama.cpp": [100, 100, 100], "vllm": [50, 50, 50]},
               "run_s": {"llmgen": [0.2, 0.2, 0.2], "llama.cpp": [0.4, 0.1, 0.2], "vllm": []}}
     return {"model": "M", "threads": 2, "cpu": "C", "date": "2026-01-02", "rounds": 3, "command": "tools/compare --rounds 3 --threads 2",
-            "others_part_of_cpu": 0.02, "figures": report.figures(rows, values),
-            "engines": {"llmgen": {"version": "1", "features": "C, AVX2", "read_bandwidth_bytes_per_s": 50e9, "weight_bytes": 200e6,
-                                   "matmul_bf16_flop_per_s": 1e12},
+            "others_part_of_cpu": 0.02, "figures": report.figures(rows, values, {"decode_512": [0.6, 0.5, 0.9]}),
+            "engines": {"llmgen": {"version": "1", "features": "C, AVX2", "read_bytes_per_s": [50e9, 80e9, 60e9], "weight_bytes": 200e6,
+                                   "matmul_flop_per_s": [1e12, 1.001e12]},
                         "llama.cpp": {"version": "llama 1"}, "vllm": {"version": "vllm 2"}},
             "ids": {"llmgen": {"answers": 1, "tokens": 8, "equal_leading_tokens": 8, "largest_margin": 0.0, "sound": True}}}
 
@@ -58,12 +62,12 @@ class Report(unittest.TestCase):
         table = [line for line in text.splitlines() if line.startswith("|")]
         self.assertEqual(len(table), 4)
         self.assertEqual(len({line.count("|") for line in table}), 1)
-        self.assertIn("| decode after 512 tokens, tok/s | 150 | 100 | 50.0 | 1.50 (1.00–2.00) | 3.00 (2.00–4.00) |", table)
-        self.assertIn("| whole run of 8 tokens, s (less is better) | 0.20 | 0.20 | – | 1.00 (0.50–2.00) | – |", table)
+        self.assertIn("| decode after 512 tokens, tok/s | 150 | 100 | 50.0 | 1.50 (1.00–2.00) | 3.00 (2.00–4.00) | 60 % |", table)
+        self.assertIn("| whole run of 8 tokens, s (less is better) | 0.20 | 0.20 | – | 1.00 (0.50–2.00) | – | – |", table)
         self.assertIn("`tools/compare --rounds 3 --threads 2`", text)
         self.assertIn("all engines sound", text)
-        # 200 MB at 50 GB/s: 4 ms, 250 tokens a second, of which 150 are 60 %.
-        self.assertIn("4.0 ms a token, 250 tok/s; 60 % of it reached", text)
+        self.assertIn("200 MB of weights, and keys and values, a step at the read bandwidth, 50.0 to 80.0 GB/s", text)
+        self.assertIn("at the matmul peak, 1.00 TFLOP/s.", text)
         self.assertNotIn("not to be quoted", text)
 
     def test_a_busy_machine_and_a_wrong_engine_are_said(self):
@@ -73,6 +77,12 @@ class Report(unittest.TestCase):
         self.assertIn("NOT ALL SOUND", report.markdown(busy))
         self.assertIn("WRONG", report.text(busy))
         self.assertNotIn("other programs", report.markdown(busy | {"others_part_of_cpu": None}))
+
+    def test_the_peers_alone_have_no_floor(self):
+        alone = example()
+        alone["figures"]["decode_512"]["of_floor"] = None
+        del alone["engines"]["llmgen"]
+        self.assertNotIn("floor", report.markdown(alone))
 
     def test_plot_names_every_engine(self):
         svg = report.plot(example())

@@ -57,6 +57,10 @@ class Load:
         low, high = gaps[int(at)], gaps[min(int(at) + 1, len(gaps) - 1)]
         return 1e3 * (low + (at - int(at)) * (high - low))
 
+    def of_floor(self, point):
+        """What part of the machine's limit `llmgen bench` reached in this run, by limits measured around it; None: it doesn't say."""
+        return {"prefill": point["floor"]["of_matmul_peak"], "decode": point["floor"]["reached"]}.get(self.what)
+
 
 LOADS = [
     Load("prefill_512", "prefill, 512 tokens", "prefill", 1, 512, 128),
@@ -113,31 +117,28 @@ class Llmgen:
         version = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout.strip()
         self.about = {"version": version}
 
-    def measure_limits(self):
-        """The read bandwidth beside which a decode pace stands; the best of three, as the machine may be busy."""
-        for _ in range(3):
-            run = subprocess.run([self.binary, "devices", "--json", "--threads", str(self.threads)], capture_output=True, text=True, check=True)
-            device = next(d for d in json.loads(run.stdout)["devices"] if d["name"].split(":")[0] == self.device)
-            self.about["features"] = device.get("description", "")
-            for key in ("read_bandwidth_bytes_per_s", "matmul_bf16_flop_per_s"):
-                self.about[key] = max(self.about.get(key, 0), device.get(key) or 0)
-
     def generate(self, prompts, new):
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
             file.writelines(json.dumps(ids) + "\n" for ids in prompts)
             file.flush()
             command = [self.binary, "bench", "-q", "--model", self.model, "--device", self.device, "--compute", "bf16", "--threads",
                        str(self.threads), "--prompts", file.name, "--new-tokens", str(new), "--concurrency", str(len(prompts)),
-                       "--repetitions", "1", "--warmup", "1", "--no-floor", "--format", "json", "--ids"]
+                       "--repetitions", "1", "--warmup", "1", "--format", "json", "--ids"]
             run = subprocess.run(command, capture_output=True, text=True)
         if run.returncode:
             raise SystemExit(f"llmgen bench: {run.stderr.strip()}")
         report = json.loads(run.stdout)
         self.about["weight_bytes"] = report["model"]["weight_bytes"]
-        requests = report["points"][0]["repetitions"][0]["requests"]
+        self.about["features"] = report["device"]["description"]
+        point = report["points"][0]
+        for key in ("read_bytes_per_s", "matmul_flop_per_s"):
+            limit = point["floor"]["limit_" + key]
+            if limit:
+                self.about.setdefault(key, []).append(limit)
+        requests = point["repetitions"][0]["requests"]
         # As the peers count: a token's time is when the last of all prompts has it.
         times = [max(r["arrival_s"] + r["token_times_s"][i] for r in requests) for i in range(new)]
-        return {"ids": [r["token_ids"] for r in requests], "times": times}
+        return {"ids": [r["token_ids"] for r in requests], "times": times, "point": point}
 
 
 def prompts_of(model, load, seed):
@@ -153,9 +154,9 @@ def prompts_of(model, load, seed):
 
 
 def measure(engines, model, rounds, loads):
-    """{load key: {engine: [value a round]}}, and every answer: (engine, prompt, ids)."""
+    """{load key: {engine: [value a round]}}, {load key: [part of llmgen's floor a round]}, and every answer: (engine, prompt, ids)."""
     values = {load.key: {e.name: [] for e in engines} for load in loads}
-    answers = []
+    parts, answers = {load.key: [] for load in loads}, []
     shapes = {load.shape(): [x for x in loads if x.shape() == load.shape()] for load in loads}
     for turn in range(rounds + 1):
         for same in shapes.values():
@@ -169,8 +170,11 @@ def measure(engines, model, rounds, loads):
                     continue
                 for load in same:
                     values[load.key][engine.name].append(load.value(answer["times"]))
+                    part = load.of_floor(answer["point"]) if "point" in answer else None
+                    if part:
+                        parts[load.key].append(part)
     print("\r" + " " * 70 + "\r", end="", file=sys.stderr)
-    return values, answers
+    return values, parts, answers
 
 
 def check_ids(answers, reference):
@@ -298,10 +302,7 @@ def main():
     engines = peers if options.without_llmgen else [Llmgen(str(options.llmgen), str(model), options.threads, options.device), *peers]
     rounds, loads = (2, LOADS[:3]) if options.quick else (options.rounds, LOADS)
 
-    values, answers = measure(engines, model, rounds, loads)
-    for engine in engines:
-        if isinstance(engine, Llmgen):
-            engine.measure_limits()
+    values, parts, answers = measure(engines, model, rounds, loads)
     for peer in peers:
         peer.end()
     reference = Peer("reference", "transformers", str(model), "--threads", str(options.threads), "--dtype", "f32")
@@ -322,7 +323,7 @@ def main():
         "command": shown_command(options),
         "others_part_of_cpu": others.part(),
         "engines": {e.name: e.about for e in engines},
-        "figures": report.figures(rows, values),
+        "figures": report.figures(rows, values, parts),
         "ids": ids,
     }
     (options.out / "compare.json").write_text(json.dumps(out, indent=1) + "\n")

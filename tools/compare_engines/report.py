@@ -12,8 +12,13 @@ def summary(values):
     return {"median": statistics.median(ordered), "min": ordered[0], "max": ordered[-1], "n": len(ordered), "values": list(values)}
 
 
-def figures(rows, values):
-    """rows: (key, label, unit, better); values: {key: {engine: [a value a round]}}."""
+def between(values, places):
+    low, high = f"{min(values):.{places}f}", f"{max(values):.{places}f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def figures(rows, values, parts):
+    """rows: (key, label, unit, better); values: {key: {engine: [a value a round]}}; parts: {key: [of llmgen's floor a round]}."""
     out = {}
     for key, label, unit, better in rows:
         engines = {name: v for name, v in values[key].items() if v}
@@ -22,6 +27,7 @@ def figures(rows, values):
             "label": label, "unit": unit, "better": better,
             "engines": {name: summary(v) for name, v in engines.items()},
             "ratios": {name: summary([a / b for a, b in zip(mine, v)]) for name, v in engines.items() if mine and name != "llmgen"},
+            "of_floor": summary(parts[key]) if parts.get(key) else None,
         }
     return out
 
@@ -44,25 +50,26 @@ def label_of(figure):
 def cells(report, value):
     names = list(report["engines"])
     peers = [n for n in names if n != "llmgen"] if "llmgen" in names else []
-    rows = [["", *names, *(f"llmgen ÷ {p}" for p in peers)]]
+    floors = any(figure["of_floor"] for figure in report["figures"].values())
+    rows = [["", *names, *(f"llmgen ÷ {p}" for p in peers), *(["of the floor"] if floors else [])]]
     for figure in report["figures"].values():
         rows.append([label_of(figure), *(value(figure["engines"][n]) if n in figure["engines"] else "–" for n in names),
-                     *(spread(figure["ratios"][p], 2) if p in figure["ratios"] else "–" for p in peers)])
+                     *(spread(figure["ratios"][p], 2) if p in figure["ratios"] else "–" for p in peers),
+                     *([f"{100 * figure['of_floor']['median']:.0f} %" if figure["of_floor"] else "–"] if floors else [])])
     return rows
 
 
-def floor_text(report):
+def limits_text(report):
+    """What the floor's column stands on."""
     about = report["engines"].get("llmgen", {})
-    if not about.get("read_bandwidth_bytes_per_s") or not about.get("weight_bytes"):
+    reads, peaks, size = about.get("read_bytes_per_s"), about.get("matmul_flop_per_s"), about.get("weight_bytes")
+    if not reads or not size:
         return ""
-    bandwidth, size = about["read_bandwidth_bytes_per_s"], about["weight_bytes"]
-    text = (f"The floor of decoding one sequence: {size / 1e6:.0f} MB of weights at the {bandwidth / 1e9:.1f} GB/s measured in this run "
-            f"are {1e3 * size / bandwidth:.1f} ms a token, {bandwidth / size:.0f} tok/s")
-    decode = report["figures"].get("decode_512", {}).get("engines", {}).get("llmgen")
-    if decode:
-        text += f"; {100 * decode['median'] * size / bandwidth:.0f} % of it reached after 512 tokens"
-    if about.get("matmul_bf16_flop_per_s"):
-        text += f". Measured matmul peak: {about['matmul_bf16_flop_per_s'] / 1e12:.2f} TFLOP/s"
+    text = (f"Of the floor: what part of the machine's limit llmgen reached, by limits measured right before and after each of its runs. "
+            f"Decode: {size / 1e6:.0f} MB of weights, and keys and values, a step at the read bandwidth, "
+            f"{between([r / 1e9 for r in reads], 1)} GB/s in these runs")
+    if peaks:
+        text += f". Prefill: the model's multiply-adds at the matmul peak, {between([p / 1e12 for p in peaks], 2)} TFLOP/s"
     return text + "."
 
 
@@ -84,7 +91,7 @@ def text(report):
     rows = cells(report, spread)
     widths = [max(len(row[c]) for row in rows) for c in range(len(rows[0]))]
     table = "\n".join("  ".join(cell.ljust(w) if c == 0 else cell.rjust(w) for c, (cell, w) in enumerate(zip(row, widths))) for row in rows)
-    lines = [conditions(report), f"{report['rounds']} rounds, the engines in turn; medians (least–most)", "", table, "", floor_text(report), *ids_text(report)]
+    lines = [conditions(report), f"{report['rounds']} rounds, the engines in turn; medians (least–most)", "", table, "", limits_text(report), *ids_text(report)]
     return "\n".join(line for line in lines if line is not None) + "\n"
 
 
@@ -96,7 +103,7 @@ def markdown(report):
     versions = ", ".join(about["version"] for name, about in report["engines"].items() if name != "llmgen")
     return (f"{conditions(report)}: all engines in turn on the same weights and prompts, {report['rounds']} rounds; medians, and of the ratios the least "
             f"and the most of a round. Greedy ids checked: {'all engines sound' if sound else 'NOT ALL SOUND'}. Beside {versions}.\n\n"
-            f"{table}\n\n{floor_text(report)}\n")
+            f"{table}\n\n{limits_text(report)}\n")
 
 
 def plot(report):

@@ -1,12 +1,11 @@
 #include "app/bench/bench_command.h"
 
-#include <sys/resource.h>
-
 #include <ctime>
 #include <filesystem>
 #include <fstream>
 
 #include "app/bench/energy.h"
+#include "app/bench/peak_memory.h"
 #include "app/bench/report_html.h"
 #include "app/bench/report_text.h"
 #include "app/bench/traps.h"
@@ -33,7 +32,8 @@ constexpr const char* kExample =
     "is\n"
     "off, the warm-up isn't counted. Beside each figure stands the floor: the bytes that a step must read "
     "over\n"
-    "the read bandwidth measured in the same run. A figure beyond the machine's limits is refused (exit code "
+    "the read bandwidth measured around the same load. A figure beyond the machine's limits is refused (exit "
+    "code "
     "1).";
 
 std::string now_text() {
@@ -43,11 +43,6 @@ std::string now_text() {
     char text[40];
     std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
     return text;
-}
-
-double peak_memory_bytes() {
-    rusage usage{};
-    return getrusage(RUSAGE_SELF, &usage) == 0 ? 1024.0 * double(usage.ru_maxrss) : 0;
 }
 
 std::vector<std::vector<int>> read_prompts(const std::string& path) {
@@ -131,13 +126,13 @@ public:
         study.machine.description = study.info.device_description;
         if (floor_) {
             progress.show("measuring the machine", true);
-            study.machine = measure_machine(study.info);
+            study.machine = measure(study);
         }
         measure_points(engine, study, progress);
         judge_points(study, progress);
         progress.clear();
         if (sweep_) study.claims = sweep_claims(study.points);
-        study.peak_memory_bytes = peak_memory_bytes();
+        study.peak_memory_bytes = memory_.bytes();
         return report(study);
     }
 
@@ -192,6 +187,15 @@ private:
         return there ? &engine.tokenizer() : nullptr;
     }
 
+    // The limits now; the study keeps the best ever seen.
+    Machine measure(Study& study) {
+        memory_.pause();
+        const Machine now = measure_machine(study.info);
+        memory_.resume();
+        study.machine = best_of(study.machine, now);
+        return now;
+    }
+
     void measure_points(Engine& engine, Study& study, Progress& progress) {
         const Tokenizer* tokenizer = tokenizer_of(engine);
         const std::vector<int> ordinary = ordinary_ids(study.info, tokenizer);
@@ -242,6 +246,7 @@ private:
         }
         const auto energy = energy_counter(study.info.device);
         if (energy) study.energy_source = study.info.device == "cpu" ? "RAPL" : "NVML";
+        Machine beside = study.machine;
         for (std::size_t i = 0; i < loads.size(); ++i) {
             const auto on_step = [&](const std::string& step) {
                 progress.show(
@@ -251,6 +256,9 @@ private:
             };
             study.points.push_back(
                 run_point(loads[i], settings_, serve_with(engine), prompt_of, energy, on_step));
+            study.points.back().before = beside;
+            if (floor_) beside = measure(study);
+            study.points.back().after = beside;
         }
     }
 
@@ -261,15 +269,15 @@ private:
         engine.generate(measured_request(random_prompt(ordinary, n, settings_.seed), n));
     }
 
-    void judge_points(Study& study, Progress& progress) const {
+    void judge_points(Study& study, Progress& progress) {
         const auto judge_all = [&] {
             for (PointResult& point : study.points) judge(point, model_of(study.info), study.machine);
         };
         judge_all();
         // A figure is refused for good only after the machine had several more chances to show what it can.
-        for (int chance = 0; floor_ && chance < 4 && (chance == 0 || study.refused()); ++chance) {
+        for (int chance = 0; floor_ && chance < 4 && study.refused(); ++chance) {
             progress.show("measuring the machine again", true);
-            study.machine = best_of(study.machine, measure_machine(study.info));
+            measure(study);
             judge_all();
         }
     }
@@ -307,6 +315,7 @@ private:
 
     Grid grid_;
     StudySettings settings_;
+    PeakMemory memory_;
     EngineFlags engine_;
     std::string format_ = "table", report_file_, prompts_file_;
     bool sweep_ = false, traps_ = false, ids_ = false, floor_ = true;

@@ -102,10 +102,10 @@ std::string ttft_figure(const Study& study, const Points& points) {
     for (const PointResult* r : points) {
         const double n = r->point.prompt_tokens;
         measured.marks.push_back(mark(n, r->metrics.pooled.ttft, fmt::format("{} tokens", n)));
-        if (study.machine.matmul_flop_per_s > 0) {
+        if (r->limits.matmul_flop_per_s > 0) {
             // One pass over the weights, however short the prompt.
-            const double s = std::max(prefill_flop(model, n) / study.machine.matmul_flop_per_s,
-                                      decode_floor_s(model, study.machine, 1, 0));
+            const double s = std::max(prefill_flop(model, n) / r->limits.matmul_flop_per_s,
+                                      decode_floor_s(model, r->limits, 1, 0));
             floor.marks.push_back({n, 1e3 * s, 0, 0, "", ""});
         }
     }
@@ -287,6 +287,10 @@ std::string html_report(const Study& study) {
             out +=
                 fmt::format("<p class='bad'>Refused: {} prompt, {} new, load {}: {}</p>\n",
                             r.point.prompt_tokens, r.point.new_tokens, load_name(r.point), escape_html(why));
+    for (const PointResult& r : study.points)
+        if (const std::string why = unsteady(r); !why.empty())
+            out += fmt::format("<p>{} prompt, {} new, load {}: {}</p>\n", r.point.prompt_tokens,
+                               r.point.new_tokens, load_name(r.point), escape_html(why));
     for (const Claim& claim : study.claims)
         out += fmt::format("<p{}>{}: {}</p>\n", claim.holds ? "" : " class='bad'",
                            claim.holds ? "Holds" : "Does not hold", escape_html(claim.text));

@@ -131,6 +131,9 @@ nlohmann::ordered_json json_report(const Study& study, bool with_ids) {
                                {"output_tokens_per_s", summary_json(r.metrics.output_rates)},
                                {"prefill_tokens_per_s", summary_json(r.metrics.prefill_rates)}};
             point["floor"] = {{"step_bytes", r.step_bytes},
+                              {"limit_read_bytes_per_s", known(r.limits.read_bytes_per_s)},
+                              {"limit_matmul_flop_per_s", known(r.limits.matmul_flop_per_s)},
+                              {"unsteady", unsteady(r).empty() ? Json() : Json(unsteady(r))},
                               {"seconds", known(r.floor_s)},
                               {"reached", known(r.of_floor)},
                               {"read_bytes_per_s", known(r.read_bytes_per_s)},

@@ -161,6 +161,10 @@ std::string remarks(const Study& study, const std::string& bullet) {
             out += fmt::format("{}refused, {} prompt, {} new, {}: {}\n", bullet, r.point.prompt_tokens,
                                r.point.new_tokens, load_name(r.point), why);
     for (const PointResult& r : study.points)
+        if (const std::string why = unsteady(r); !why.empty())
+            out += fmt::format("{}{} prompt, {} new, {}: {}\n", bullet, r.point.prompt_tokens,
+                               r.point.new_tokens, load_name(r.point), why);
+    for (const PointResult& r : study.points)
         if (r.joules_per_token > 0)
             out += fmt::format("{}energy, {} prompt, {} new, {}: {:.3f} J a new token\n", bullet,
                                r.point.prompt_tokens, r.point.new_tokens, load_name(r.point),
@@ -198,12 +202,15 @@ std::vector<std::pair<std::string, std::string>> facts(const Study& study) {
     add("device",
         fmt::format("{}: {}, compute {}, {} threads", i.device,
                     m.description.empty() ? i.device_description : m.description, i.compute, i.threads));
-    add("limits", m.read_bytes_per_s > 0
-                      ? fmt::format("{:.1f} GB/s read{}, measured in this run", m.read_bytes_per_s / 1e9,
-                                    m.matmul_flop_per_s > 0
-                                        ? fmt::format(", {:.3f} TFLOP/s matmul", m.matmul_flop_per_s / 1e12)
-                                        : "")
-                      : "not measured: no floor beside the figures, and no plausibility check");
+    add("limits",
+        m.read_bytes_per_s > 0
+            ? fmt::format("{:.1f} GB/s read{}, the best measured in this run; a floor is by what was "
+                          "measured around its load",
+                          m.read_bytes_per_s / 1e9,
+                          m.matmul_flop_per_s > 0
+                              ? fmt::format(", {:.3f} TFLOP/s matmul", m.matmul_flop_per_s / 1e12)
+                              : "")
+            : "not measured: no floor beside the figures, and no plausibility check");
     if (m.busy > 1 && m.read_bytes_per_s > 0)
         add("busy", fmt::format("others use this machine too: its limits may be up to {:.1f} times what was "
                                 "measured, so floors and percentages are not to be quoted",

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -60,18 +58,6 @@ std::string implausible_prefill(const Model& model, const Machine& machine, doub
 
 namespace {
 
-// Linux tells each cache's size as "32768K".
-std::size_t last_level_cache_bytes() {
-    std::size_t largest = 0;
-    for (int index = 0; index < 8; ++index) {
-        std::ifstream file(fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/size", index));
-        std::size_t size = 0;
-        char unit = 0;
-        if (file >> size >> unit) largest = std::max(largest, size * (unit == 'M' ? 1u << 20 : 1u << 10));
-    }
-    return largest;
-}
-
 double number(const nlohmann::json& object, const std::string& key) {
     return object.contains(key) && object[key].is_number() ? object[key].get<double>() : 0;
 }
@@ -98,7 +84,6 @@ Machine machine_from_json(const std::string& devices_json,
 Machine measure_machine(const EngineInfo& info) {
     Machine machine = machine_from_json(describe_devices(true, info.threads), info.device, info.compute);
     if (machine.description.empty()) machine.description = info.device_description;
-    if (info.device == "cpu") machine.cache_bytes = std::max(machine.cache_bytes, last_level_cache_bytes());
     double load = 0;
     if (info.device == "cpu" && getloadavg(&load, 1) == 1)
         machine.busy = busy_factor(load, info.threads, int(std::thread::hardware_concurrency()));

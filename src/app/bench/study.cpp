@@ -16,6 +16,13 @@ double joules_now(const std::function<std::optional<double>()>& energy_j) {
     return energy_j ? energy_j().value_or(kUnknown) : kUnknown;
 }
 
+Machine limits_around(const PointResult& result, const Machine& machine) {
+    Machine limits = best_of(result.before, result.after);
+    if (limits.read_bytes_per_s <= 0) limits.read_bytes_per_s = machine.read_bytes_per_s;
+    if (limits.matmul_flop_per_s <= 0) limits.matmul_flop_per_s = machine.matmul_flop_per_s;
+    return limits;
+}
+
 }  // namespace
 
 bool Study::refused() const {
@@ -87,7 +94,12 @@ void judge(PointResult& result, const Model& model, const Machine& machine) {
     const double batch = std::max(1.0, m.mean_decoding);
     const double context = p.prompt_tokens + 0.5 * p.new_tokens;
     result.step_bytes = step_bytes(model, batch, context);
-    result.floor_s = decode_floor_s(model, machine, batch, context);
+    result.limits = limits_around(result, machine);
+    result.floor_s = decode_floor_s(model, result.limits, batch, context);
+    if (m.tpot.n > 0 && result.floor_s > m.tpot.median) {  // the machine had a better pace in between
+        result.limits.read_bytes_per_s = machine.read_bytes_per_s;
+        result.floor_s = decode_floor_s(model, machine, batch, context);
+    }
     if (m.tpot.n > 0 && m.tpot.median > 0) {
         result.of_floor = result.floor_s / m.tpot.median;
         result.read_bytes_per_s = result.step_bytes / m.tpot.median;
@@ -98,12 +110,30 @@ void judge(PointResult& result, const Model& model, const Machine& machine) {
     if (alone && m.cached_tokens == 0) {  // else other requests' work lies within the TTFT
         const double seconds = m.ttft.median - m.queued.median;
         if (seconds > 0) result.prefill_flop_per_s = prefill_flop(model, p.prompt_tokens) / seconds;
-        if (machine.matmul_flop_per_s > 0)
-            result.of_matmul_peak = result.prefill_flop_per_s / machine.matmul_flop_per_s;
+        if (result.prefill_flop_per_s > result.limits.matmul_flop_per_s)
+            result.limits.matmul_flop_per_s = machine.matmul_flop_per_s;
+        if (result.limits.matmul_flop_per_s > 0)
+            result.of_matmul_peak = result.prefill_flop_per_s / result.limits.matmul_flop_per_s;
         const std::string why =
             implausible_prefill(model, machine, p.prompt_tokens, m.ttft.min - m.queued.min);
         if (!why.empty()) result.refused.push_back(why);
     }
+}
+
+std::string unsteady(const PointResult& result) {
+    constexpr double kSteady = 1.1;
+    const Machine &before = result.before, &after = result.after;
+    std::string changes;
+    const auto note = [&](double was, double is, double unit, const char* what) {
+        if (was <= 0 || is <= 0 || std::max(was / is, is / was) <= kSteady) return;
+        changes += fmt::format("{}from {:.3g} to {:.3g} {}", changes.empty() ? "" : ", ", was / unit,
+                               is / unit, what);
+    };
+    note(before.read_bytes_per_s, after.read_bytes_per_s, 1e9, "GB/s read");
+    note(before.matmul_flop_per_s, after.matmul_flop_per_s, 1e12, "TFLOP/s matmul");
+    return changes.empty() ? ""
+                           : "the machine changed its pace meanwhile, " + changes +
+                                 "; floor and percentages are by the better";
 }
 
 std::vector<Claim> sweep_claims(const std::vector<PointResult>& all) {
@@ -127,10 +157,10 @@ std::vector<Claim> sweep_claims(const std::vector<PointResult>& all) {
         fmt::format("TTFT grows with the prompt: {:.1f} times from {} to {} tokens ({:.0f} times as many)",
                     ttft, first.point.prompt_tokens, last.point.prompt_tokens, longer);
     // A small model with a long context has more keys and values to read than weights: that much is no fault.
-    const double must = first.floor_s > 0 ? last.floor_s / first.floor_s : 1;
+    const double must = first.step_bytes > 0 ? last.step_bytes / first.step_bytes : 1;
     hardly.holds = tpot < std::max(2.0, 1.5 * must) && tpot - 1 < 0.1 * (ttft - 1);
     hardly.text = fmt::format("TPOT hardly: {:.2f} times", tpot);
-    if (first.floor_s > 0)
+    if (first.step_bytes > 0)
         hardly.text += fmt::format(" (the keys and values to read alone ask for {:.2f} times)", must);
     return {grows, hardly};
 }

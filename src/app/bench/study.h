@@ -25,13 +25,15 @@ struct PointResult {
     Point point;
     std::vector<std::vector<Record>> repetitions;
     PointMetrics metrics;
-    double step_bytes = 0;             // of one decode step, at the middle of the answers
-    double floor_s = 0;                // of it; 0 = bandwidth unknown
-    double of_floor = 0;               // floor / measured TPOT; 0 = unknown
-    double read_bytes_per_s = 0;       // that decoding reached
-    double prefill_flop_per_s = 0;     // that the prompt reached, by the model's own count
-    double of_matmul_peak = 0;         // 0 = unknown
-    double joules_per_token = 0;       // output tokens; 0 = the machine doesn't tell
+    Machine before, after;          // the limits, measured right before and after; unknown: the study's count
+    Machine limits;                 // those that the floor and the percentages stand beside
+    double step_bytes = 0;          // of one decode step, at the middle of the answers
+    double floor_s = 0;             // of it; 0 = bandwidth unknown
+    double of_floor = 0;            // floor / measured TPOT; 0 = unknown
+    double read_bytes_per_s = 0;    // that decoding reached
+    double prefill_flop_per_s = 0;  // that the prompt reached, by the model's own count
+    double of_matmul_peak = 0;      // 0 = unknown
+    double joules_per_token = 0;    // output tokens; 0 = the machine doesn't tell
     std::vector<std::string> refused;  // why a figure can't be; not empty: the figures are not to be quoted
 };
 
@@ -68,8 +70,14 @@ PointResult run_point(const Point& point,
                       const std::function<std::optional<double>()>& energy_j,
                       const std::function<void(const std::string&)>& on_step);
 
-/// Metrics, floor and plausibility of what `result.repetitions` holds.
+/// Metrics, floor and plausibility of what `result.repetitions` holds. Floor and percentages are by the
+/// limits around this load, the better of before and after; a figure is only refused by `machine`, the best
+/// ever seen.
 void judge(PointResult& result, const Model& model, const Machine& machine);
+
+/// "" where the limits before and after a load agree, else one line: a machine that others share has paces,
+/// and of a load that met two of them no percentage is exact.
+std::string unsteady(const PointResult& result);
 
 /// The lesson's two claims: TTFT grows with the prompt, TPOT hardly. Points with a refused figure are left
 /// out: nothing follows from them.

@@ -1,13 +1,14 @@
 #include "ops/cpu/bandwidth.h"
 
+#include <fmt/format.h>
 #include <omp.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <vector>
 
 #include "ops/cpu/linear_kernels.h"
@@ -53,12 +54,24 @@ double median(std::vector<double>& values) {
 
 }  // namespace
 
+std::size_t last_cache_bytes() {
+    std::size_t largest = 0;
+    for (int index = 0; index < 8; ++index) {
+        // A size as "32768K".
+        std::ifstream file(fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/size", index));
+        std::size_t size = 0;
+        char unit = 0;
+        if (file >> size >> unit)
+            largest = std::max(largest, size << (unit == 'M' ? 20 : unit == 'K' ? 10 : 0));
+    }
+    return largest;
+}
+
 double measure_read_bandwidth(int threads) {
-    // Four times the last cache, so that little of it is left from pass to pass; no more, because a first
+    // Sixteen times the last cache, so that little of it is left from pass to pass; no more, because a first
     // touch costs the kernel time and the process peak memory.
-    const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
     const std::size_t wanted =
-        std::clamp(std::size_t(std::max(cache, 0L)) * 4, std::size_t(128) << 20, std::size_t(1) << 30);
+        std::clamp(last_cache_bytes() * 16, std::size_t(256) << 20, std::size_t(1) << 30);
     const std::size_t bytes = std::min(wanted, cpu::memory_status().available / 4) / 4096 * 4096;
     cpu::Arena arena;
     const cpu::Arena::Piece memory = arena.allocate(bytes);

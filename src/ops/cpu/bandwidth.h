@@ -5,8 +5,12 @@
 
 namespace llmgen {
 
+/// Bytes of the largest cache that the first core reads through, as Linux tells; 0 where it doesn't. (sysconf
+/// adds up what the whole chip has: 384 MiB where a core reads through 32.)
+std::size_t last_cache_bytes();
+
 /// Bytes a second that `threads` threads read from memory together: the sum of each one's median rate over
-/// pieces of 1 MiB, in passes over four times the last cache (128 MiB at least) on huge pages. By a plain
+/// pieces of 1 MiB, in passes over sixteen times the last cache (256 MiB at least) on huge pages. By a plain
 /// loop or by the reads of a GEMV, whichever is faster on this chip. Takes about 0.1 s.
 double measure_read_bandwidth(int threads);
 
