@@ -4,7 +4,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "engine/cores.h"
+#include "base/cores.h"
 #include "llmgen/llmgen.h"
 #include "ops/backend.h"
 

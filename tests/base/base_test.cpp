@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/cores.h"
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/json_text.h"
@@ -14,6 +15,8 @@
 
 namespace llmgen {
 namespace {
+
+TEST(Cores, AtLeastOne) { EXPECT_GE(usable_cores(), 1); }
 
 TEST(DType, Bf16RoundsToNearestEven) {
     EXPECT_EQ(to_bf16(1.0f).bits, 0x3f80);

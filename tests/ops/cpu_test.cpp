@@ -8,7 +8,6 @@
 #include "ops/cpu/isa.h"
 #include "ops/cpu/pack_rows.h"
 #include "ops/cpu/packed_weight.h"
-#include "ops/cpu/threads.h"
 
 namespace llmgen::test {
 namespace {
@@ -28,8 +27,6 @@ TEST(CpuIsa, TheEnvironmentCapsIt) {
     unsetenv("LLMGEN_CPU_ISA");
     EXPECT_NE(capped.find("no SIMD"), std::string::npos) << capped;
 }
-
-TEST(CpuThreads, AtLeastOneCore) { EXPECT_GE(cpu::usable_cores(), 1); }
 
 TEST(CpuLimits, AreMeasured) {
     EXPECT_GT(measure_read_bandwidth(1), 1e8);

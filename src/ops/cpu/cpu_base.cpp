@@ -6,9 +6,9 @@
 #include <fstream>
 #include <string>
 
+#include "base/cores.h"
 #include "ops/cpu/element.h"
 #include "ops/cpu/packed_weight.h"
-#include "ops/cpu/threads.h"
 
 namespace llmgen {
 namespace cpu {
@@ -91,8 +91,7 @@ std::unique_ptr<Ops> make_cpu_ops(Compute compute, const CpuOptions& options) {
     // Measured on Zen 5 (AVX-512 bf16): our kernels 94 to 97 % of peak, oneDNN's 90 to 97 %; so it serves AMX
     // only.
     const bool onednn = options.onednn || isa == cpu::Isa::amx;
-    return cpu::make_fast_ops(compute, options.threads > 0 ? options.threads : cpu::usable_cores(), isa,
-                              onednn);
+    return cpu::make_fast_ops(compute, options.threads > 0 ? options.threads : usable_cores(), isa, onednn);
 }
 
 }  // namespace llmgen

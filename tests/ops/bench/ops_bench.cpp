@@ -9,9 +9,9 @@
 #include <memory>
 #include <vector>
 
+#include "base/cores.h"
 #include "ops/cpu/bandwidth.h"
 #include "ops/cpu/cpu_ops.h"
-#include "ops/cpu/threads.h"
 
 namespace llmgen {
 namespace {
@@ -20,7 +20,7 @@ constexpr int kHidden = 576, kLayers = 30, kIntermediate = 1536, kVocab = 49152;
 
 int threads() {
     const char* text = std::getenv("LLMGEN_THREADS");
-    return text ? std::atoi(text) : cpu::usable_cores();
+    return text ? std::atoi(text) : usable_cores();
 }
 
 AttentionShape smollm2() {

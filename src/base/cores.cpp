@@ -1,4 +1,4 @@
-#include "ops/cpu/threads.h"
+#include "base/cores.h"
 
 #include <sched.h>
 
@@ -9,7 +9,7 @@
 #include <string>
 #include <thread>
 
-namespace llmgen::cpu {
+namespace llmgen {
 namespace {
 
 /// CPUs' worth of time that the cgroup grants: quota / period, "max" = no limit.
@@ -37,4 +37,4 @@ int usable_cores() {
     return std::max(cores, 1);
 }
 
-}  // namespace llmgen::cpu
+}  // namespace llmgen
