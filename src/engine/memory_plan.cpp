@@ -1,6 +1,10 @@
 #include "engine/memory_plan.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <fstream>
 
 #include "base/error.h"
 
@@ -18,6 +22,18 @@ std::string in_units(std::size_t bytes) {
     if (bytes >= std::size_t(1) << 30) return fmt::format("{:.1f} GiB", double(bytes) / double(1 << 30));
     if (bytes >= std::size_t(1) << 20) return fmt::format("{:.0f} MiB", double(bytes) / double(1 << 20));
     return fmt::format("{:.0f} KiB", double(bytes) / 1024);
+}
+
+void bound_by_address_space(MemoryNeeds& needs) {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+    std::size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const std::size_t used = pages * std::size_t(::sysconf(_SC_PAGESIZE));
+    const std::size_t left = limit.rlim_cur > used ? std::size_t(limit.rlim_cur) - used : 0;
+    if (left >= needs.free_bytes) return;
+    needs.free_bytes = left;
+    needs.free_by = " by ulimit -v";
 }
 
 std::size_t kv_bytes_per_token(const ModelConfig& config, Compute compute) {
@@ -45,9 +61,9 @@ MemoryPlan plan_memory(const MemoryNeeds& needs, const EngineOptions& options) {
     // The host's memory is shared with others; a device's is ours but for fragmentation and workspaces.
     const std::size_t share = needs.host ? left / 2 : left / 10 * 9;
     if (options.kv_memory > left)
-        fail("--kv-memory {}: {} are free and the weights take {}, which leaves {}",
-             in_units(options.kv_memory), in_units(needs.free_bytes), in_units(needs.weight_bytes),
-             in_units(left));
+        fail("--kv-memory {}: {} are free{} and the weights take {}, which leaves {}",
+             in_units(options.kv_memory), in_units(needs.free_bytes), needs.free_by,
+             in_units(needs.weight_bytes), in_units(left));
     const std::size_t budget = options.kv_memory > 0 ? options.kv_memory : share;
     const std::size_t page_bytes = needs.bytes_per_token * kPageSize;
     const std::size_t fits =
@@ -62,11 +78,12 @@ MemoryPlan plan_memory(const MemoryNeeds& needs, const EngineOptions& options) {
             : "--kv-memory SIZE takes a larger share of the memory, --compute bf16 halves the need of f32";
     if (fits < kPageSize || (options.max_context > 0 && fits < wanted))
         fail(
-            "a context of {} tokens needs {} for keys and values ({} bytes a token); there are {} ({} free, "
-            "{} "
-            "for the weights), which hold {} tokens: --max-context {} fits; {}",
+            "a context of {} tokens needs {} for keys and values ({} bytes a token); there are {} ({} "
+            "free{}, "
+            "{} for the weights), which hold {} tokens: {}{}",
             wanted, in_units(wanted_pages * page_bytes), needs.bytes_per_token, in_units(budget),
-            in_units(needs.free_bytes), in_units(needs.weight_bytes), fits, fits, flags);
+            in_units(needs.free_bytes), needs.free_by, in_units(needs.weight_bytes), fits,
+            fits > 0 ? fmt::format("--max-context {} fits; ", fits) : "", flags);
 
     MemoryPlan plan;
     plan.max_context = int(std::min(wanted, fits));

@@ -14,6 +14,7 @@ namespace llmgen {
 
 struct MemoryNeeds {
     std::size_t free_bytes = 0;       // of the device, before the weights are loaded
+    const char* free_by = "";         // what bounds it, where that isn't the memory there is: " by ulimit -v"
     std::size_t weight_bytes = 0;     // as they will lie in memory
     std::size_t bytes_per_token = 0;  // of keys and values, all layers
     int model_context = 0;            // positions that the model can compute
@@ -28,6 +29,9 @@ struct MemoryPlan {
 
 /// Throws Error with the numbers and the flags that would help, where what was asked for doesn't fit.
 MemoryPlan plan_memory(const MemoryNeeds& needs, const EngineOptions& options);
+
+/// Of a host: no more than this process may still map (`ulimit -v`).
+void bound_by_address_space(MemoryNeeds& needs);
 
 std::size_t kv_bytes_per_token(const ModelConfig& config, Compute compute);
 /// Bytes of the config's matrices in the activation type: what the weights will take.

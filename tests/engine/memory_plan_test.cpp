@@ -2,6 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <fstream>
 
 #include "base/error.h"
 
@@ -86,7 +90,30 @@ TEST(MemoryPlan, KvMemoryIsTheBudget) {
     EXPECT_NE(message(llama8b(80 * kGiB, false), options), "accepted");
 }
 
-TEST(MemoryPlan, NoRoomAtAll) { EXPECT_NE(message(llama8b(10 * kGiB, true), {}), "accepted"); }
+TEST(MemoryPlan, NoRoomAtAll) {
+    const std::string text = message(llama8b(10 * kGiB, true), {});
+    EXPECT_THAT(text, HasSubstr("hold 0 tokens"));
+    EXPECT_THAT(text, testing::Not(HasSubstr("--max-context")));  // none would fit
+}
+
+TEST(MemoryPlan, WhatMayStillBeMappedIsTheBound) {
+    rlimit before{};
+    ASSERT_EQ(::getrlimit(RLIMIT_AS, &before), 0);
+    MemoryNeeds needs = llama8b(2000000 * kGiB, true);
+    if (before.rlim_cur == RLIM_INFINITY) {
+        bound_by_address_space(needs);
+        EXPECT_EQ(needs.free_bytes, 2000000 * kGiB);
+    }
+    std::size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlimit limit{pages * std::size_t(::getpagesize()) + 12 * kGiB, before.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_AS, &limit), 0);
+    bound_by_address_space(needs);
+    ::setrlimit(RLIMIT_AS, &before);
+    EXPECT_LE(needs.free_bytes, 12 * kGiB);
+    EXPECT_GT(needs.free_bytes, 11 * kGiB);
+    EXPECT_THAT(message(needs, {}), HasSubstr("free by ulimit -v"));
+}
 
 }  // namespace
 }  // namespace llmgen
