@@ -53,12 +53,15 @@ struct EngineOptions {
 /// Whether to sample at all is the checkpoint's word too, as there: without "do_sample": true in its file, a
 /// request that sets none of temperature, top_k, top_p and min_p is greedy.
 struct Sampling {
+    /// The largest bias and penalty, and the largest and (its inverse) smallest repetition penalty: far
+    /// beyond any logit, and small enough for their sums and products to stay finite in f32.
+    static constexpr double kLargestPenalty = 1e15;
     std::optional<double>
         temperature;           // 1; 0 = greedy: the largest logit after bias and penalties, lowest id on ties
     std::optional<int> top_k;  // 0 or -1 = off
     std::optional<double> top_p;                     // 1 = off; in [0, 1]; at least one token always stays
     std::optional<double> min_p;                     // 0 = off; in [0, 1]
-    std::optional<double> repetition_penalty;        // 1 = off; > 0; over prompt and output, each id once
+    std::optional<double> repetition_penalty;        // 1 = off; over prompt and output, each id once
     std::optional<double> presence_penalty;          // 0 = off; over the output only
     std::optional<double> frequency_penalty;         // 0 = off; over the output only
     std::optional<std::uint64_t> seed;               // unset = drawn at random, and reported
@@ -227,7 +230,8 @@ public:
     /// prompt longer than the context, an id outside the vocabulary, a parameter out of range, a template's
     /// own complaint); otherwise never throws later: faults end that one stream with FinishReason::error.
     Stream submit(Request request);
-    /// submit() and wait; `on_chunk` returning false cancels.
+    /// submit() and wait; `on_chunk` returning false cancels and isn't called again. What it throws is thrown
+    /// on, and cancels too.
     Result generate(Request request, const std::function<bool(const Chunk&)>& on_chunk = {});
 
     /// The prompt's ids as submit() would compute them, with the text they came from.

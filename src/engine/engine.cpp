@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "engine/answer.h"
 #include "engine/engine_impl.h"
 #include "engine/sampling.h"
@@ -88,7 +89,10 @@ Answer::Terms Engine::Impl::terms_of(const Request& request) const {
     terms.max_new_tokens = request.max_new_tokens;
     terms.context_limit = info_.max_context;
     for (const std::string& stop : request.stop)
-        if (stop.empty()) fail_usage("stop: an empty stop string would end every answer at once");
+        if (stop.empty())
+            fail_usage("stop: an empty stop string would end every answer at once");
+        else if (!utf8::is_valid(stop))
+            fail_usage("stop: a stop string is no valid UTF-8, which the text of an answer always is");
     if (!request.stop.empty()) tokenizer();  // throws where there's no text to find them in
     terms.stop_strings = request.stop;
     check_ids(request.stop_token_ids, vocab, "stop_token_ids");
@@ -147,8 +151,12 @@ Stream Engine::submit(Request request) { return impl_->submit(std::move(request)
 
 Result Engine::generate(Request request, const std::function<bool(const Chunk&)>& on_chunk) {
     Stream stream = submit(std::move(request));
-    while (const std::optional<Chunk> chunk = stream.next())
-        if (on_chunk && !on_chunk(*chunk)) stream.cancel();
+    if (on_chunk)
+        while (const std::optional<Chunk> chunk = stream.next())
+            if (!on_chunk(*chunk)) {  // who wants no more is given no more
+                stream.cancel();
+                break;
+            }
     return stream.result();
 }
 

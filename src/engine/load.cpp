@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <future>
 
+#include "base/cores.h"
 #include "base/error.h"
-#include "engine/cores.h"
 #include "engine/engine_impl.h"
 #include "engine/memory_plan.h"
 #include "engine/sampling.h"
@@ -121,6 +121,7 @@ std::unique_ptr<LoadedModel> Engine::Impl::load() {
     needs.bytes_per_token = kv_bytes_per_token(config, ops.compute());
     needs.model_context = context_limit(config);
     needs.host = device.name == "cpu";
+    if (needs.host) bound_by_address_space(needs);
     const MemoryPlan plan = plan_memory(needs, options_);
 
     const auto report = [&](double fraction) {
@@ -137,6 +138,11 @@ std::unique_ptr<LoadedModel> Engine::Impl::load() {
             options_.full_checkpoint_hash ? checkpoint->sha256_full() : checkpoint->sha256();
     }
     if (!plan.note.empty()) info_.warnings.push_back(plan.note);
+    if (needs.host && options_.threads > usable_cores())
+        info_.warnings.push_back(fmt::format(
+            "{} threads on {} cores that this process may use: the more there are, the longer they wait for "
+            "each other (--threads)",
+            options_.threads, usable_cores()));
 
     SchedulerLimits& limits = loaded->limits;
     limits.max_sequences = std::min(options_.max_sequences, plan.n_pages);

@@ -19,16 +19,20 @@ void check(const SamplingParams& p, int vocab_size) {
     if (!(p.top_p >= 0 && p.top_p <= 1)) fail_usage("top_p {}: must lie between 0 and 1", p.top_p);
     if (!(p.min_p >= 0 && p.min_p <= 1)) fail_usage("min_p {}: must lie between 0 and 1", p.min_p);
     if (p.top_k < -1) fail_usage("top_k {}: must be at least -1 (0 and -1 are off)", p.top_k);
-    if (!(p.repetition_penalty > 0) || !std::isfinite(p.repetition_penalty))
-        fail_usage("repetition_penalty {}: must be finite and above 0", p.repetition_penalty);
-    if (!std::isfinite(p.presence_penalty))
-        fail_usage("presence_penalty {}: must be finite", p.presence_penalty);
-    if (!std::isfinite(p.frequency_penalty))
-        fail_usage("frequency_penalty {}: must be finite", p.frequency_penalty);
+    constexpr double kMost = Sampling::kLargestPenalty;
+    if (!(p.repetition_penalty >= 1 / kMost && p.repetition_penalty <= kMost))
+        fail_usage("repetition_penalty {}: must lie between {:g} and {:g}", p.repetition_penalty, 1 / kMost,
+                   kMost);
+    if (!(std::abs(p.presence_penalty) <= kMost))
+        fail_usage("presence_penalty {}: must lie between {:g} and {:g}", p.presence_penalty, -kMost, kMost);
+    if (!(std::abs(p.frequency_penalty) <= kMost))
+        fail_usage("frequency_penalty {}: must lie between {:g} and {:g}", p.frequency_penalty, -kMost,
+                   kMost);
     for (const auto& [id, bias] : p.logit_bias) {
         if (id < 0 || id >= vocab_size)
             fail_usage("logit_bias: id {} is outside the vocabulary of {}", id, vocab_size);
-        if (!std::isfinite(bias)) fail_usage("logit_bias of id {}: {} is not finite", id, bias);
+        if (!(std::abs(bias) <= kMost))
+            fail_usage("logit_bias of id {}: {} must lie between {:g} and {:g}", id, bias, -kMost, kMost);
     }
 }
 

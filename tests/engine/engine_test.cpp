@@ -5,6 +5,7 @@
 #include <future>
 #include <thread>
 
+#include "base/cores.h"
 #include "tests/engine/requests.h"
 #include "tests/models/harness.h"
 
@@ -252,8 +253,10 @@ TEST(Requests, ThatCannotBeServedAreRefusedAtOnce) {
     EXPECT_THROW(engine.submit(greedy(TokenIds{1, 272}, 5)), UsageError);
     EXPECT_THROW(engine.submit(greedy(TokenIds{-1}, 5)), UsageError);
     Request request = greedy(TokenIds{1}, 5);
-    request.stop = {""};
-    EXPECT_THROW(engine.submit(request), UsageError);
+    for (const char* stop : {"", "\xff", "a\xe2\x82"}) {
+        request.stop = {stop};
+        EXPECT_THROW(engine.submit(request), UsageError);
+    }
     request = greedy(TokenIds{1}, 5);
     request.stop_token_ids = {272};
     EXPECT_THROW(engine.submit(request), UsageError);
@@ -519,6 +522,21 @@ TEST(Streams, ACallbackThatHasEnoughCancels) {
     EXPECT_TRUE(seen);
 }
 
+TEST(Streams, ACallbackThatHasEnoughIsNotCalledAgain) {
+    Engine engine = open_engine(kTiny);
+    for (int most = 1; most < 4; ++most) {
+        int calls = 0;
+        const Result result =
+            engine.generate(greedy(ids_of_prompt(0), 200), [&](const Chunk&) { return ++calls < most; });
+        EXPECT_EQ(calls, most);
+        EXPECT_GE(int(result.token_ids.size()), most);
+    }
+    EXPECT_THROW(engine.generate(greedy(ids_of_prompt(0), 200),
+                                 [](const Chunk&) -> bool { throw std::runtime_error("enough"); }),
+                 std::runtime_error);
+    EXPECT_EQ(engine.generate(greedy(ids_of_prompt(0), 5)).token_ids.size(), 5u);  // goes on
+}
+
 TEST(Streams, OutliveTheirEngine) {
     std::optional<Engine> engine = open_engine(kTiny);
     Stream stream = engine->submit(greedy(ids_of_prompt(0), 220));
@@ -527,6 +545,14 @@ TEST(Streams, OutliveTheirEngine) {
     const FinishReason reason = stream.result().finish_reason;
     EXPECT_TRUE(reason == FinishReason::cancelled || reason == FinishReason::max_new_tokens);
     stream.cancel();
+}
+
+TEST(Open, WarnsOfMoreThreadsThanCores) {
+    const auto warnings = [](int threads) {
+        return open_engine(kTiny, [&](EngineOptions& o) { o.threads = threads; }).info().warnings;
+    };
+    EXPECT_THAT(warnings(usable_cores() + 1), testing::Contains(HasSubstr("--threads")));
+    EXPECT_THAT(warnings(1), testing::Not(testing::Contains(HasSubstr("--threads"))));
 }
 
 TEST(Open, SaysWhatIsWrong) {

@@ -127,6 +127,23 @@ TEST(Sampler, LogitBias) {
     EXPECT_EQ(Sampler(p).pick(logits, std::vector{0}, 1).id, 2);
 }
 
+TEST(Sampler, TheLargestSettingsStayFinite) {
+    constexpr double kMost = Sampling::kLargestPenalty;
+    for (const double repetition : {1 / kMost, kMost})
+        for (const double penalty : {-kMost, kMost})
+            for (const double temperature : {0.0, 1e-300, 1.0, 1e300}) {
+                SamplingParams p;
+                p.temperature = temperature;
+                p.repetition_penalty = repetition;
+                p.presence_penalty = p.frequency_penalty = penalty;
+                p.logit_bias = {{0, kMost}, {0, kMost}, {1, -kMost}};
+                std::vector<float> logits{1e4f, -1e4f, 3};
+                const std::vector<int> seen(100'000, 0);  // counted as often as a context is long
+                EXPECT_NO_THROW(Sampler(p).pick(logits, seen, 1));
+                for (const float l : logits) EXPECT_TRUE(std::isfinite(l)) << l;
+            }
+}
+
 TEST(Sampler, NonFiniteLogitsAreAnError) {
     const float inf = std::numeric_limits<float>::infinity(), nan = std::nanf("");
     for (const std::vector<float>& bad : {std::vector{1.0f, nan}, {nan, 1.0f}, {inf, 1.0f}, {-inf, -inf}}) {
@@ -182,6 +199,20 @@ TEST(Sampling, BadParametersAreNamed) {
     EXPECT_THAT(message([](Sampling& s) { s.top_k = -2; }), testing::HasSubstr("top_k"));
     EXPECT_THAT(message([](Sampling& s) { s.repetition_penalty = 0; }),
                 testing::HasSubstr("repetition_penalty"));
+    // Finite in double, not in f32: the model would be blamed for logits that aren't finite.
+    for (const double far : {1e308, -1e308, 1e16}) {
+        EXPECT_THAT(message([&](Sampling& s) { s.presence_penalty = far; }),
+                    testing::HasSubstr("presence_penalty"));
+        EXPECT_THAT(message([&](Sampling& s) { s.frequency_penalty = far; }),
+                    testing::HasSubstr("frequency_penalty"));
+        EXPECT_THAT(message([&](Sampling& s) {
+                        s.logit_bias = {{7, far}};
+                    }),
+                    testing::HasSubstr("logit_bias of id 7"));
+    }
+    for (const double far : {1e-300, 1e300, 1e-16, nan})
+        EXPECT_THAT(message([&](Sampling& s) { s.repetition_penalty = far; }),
+                    testing::HasSubstr("repetition_penalty"));
     EXPECT_THAT(message([](Sampling& s) { s.logit_bias = {{100, 1.0}}; }), testing::HasSubstr("100"));
     EXPECT_THAT(message([](Sampling& s) { s.logit_bias = {{-1, 1.0}}; }), testing::HasSubstr("-1"));
     EXPECT_EQ(message([](Sampling& s) { s.top_k = -1; }), "accepted");
