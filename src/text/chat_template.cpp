@@ -16,9 +16,9 @@
 #include "base/lfs.h"
 #include "base/mmap.h"
 #include "base/utf8.h"
-#include "text/jinja_eval.h"
-#include "text/jinja_lexer.h"
-#include "text/jinja_objects.h"
+#include "text/jinja/eval.h"
+#include "text/jinja/lexer.h"
+#include "text/jinja/objects.h"
 
 namespace llmgen {
 

@@ -1,13 +1,13 @@
-// The filters on texts and numbers. Those on sequences are in jinja_filters_seq.cpp.
+// The filters on texts and numbers. Those on sequences are in filters_seq.cpp.
 #include <algorithm>
 #include <cmath>
 #include <map>
 
 #include "base/utf8.h"
-#include "text/jinja_eval.h"
-#include "text/jinja_lexer.h"
-#include "text/jinja_objects.h"
-#include "text/jinja_unicode.h"
+#include "text/jinja/eval.h"
+#include "text/jinja/lexer.h"
+#include "text/jinja/objects.h"
+#include "text/jinja/unicode.h"
 
 namespace llmgen::jinja {
 namespace {

@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "text/jinja_eval.h"
-#include "text/jinja_objects.h"
+#include "text/jinja/eval.h"
+#include "text/jinja/objects.h"
 
 namespace llmgen::jinja {
 

@@ -1,5 +1,5 @@
 // Statements.
-#include "text/jinja_eval.h"
+#include "text/jinja/eval.h"
 
 #include <pthread.h>
 #include <sys/resource.h>
@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "text/jinja_objects.h"
+#include "text/jinja/objects.h"
 
 namespace llmgen::jinja {
 namespace {

@@ -1,8 +1,8 @@
-#include "text/jinja_parser.h"
+#include "text/jinja/parser.h"
 
 #include <algorithm>
 
-#include "text/jinja_unicode.h"
+#include "text/jinja/unicode.h"
 
 namespace llmgen::jinja {
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "base/utf8.h"
-#include "text/jinja_eval.h"
-#include "text/jinja_unicode.h"
+#include "text/jinja/eval.h"
+#include "text/jinja/unicode.h"
 
 namespace llmgen::jinja {
 

@@ -1,7 +1,7 @@
 // The objects that only templates meet.
 #pragma once
 
-#include "text/jinja_eval.h"
+#include "text/jinja/eval.h"
 
 namespace llmgen::jinja {
 

@@ -2,7 +2,7 @@
 #include <array>
 #include <string>
 
-#include "text/jinja_eval.h"
+#include "text/jinja/eval.h"
 
 namespace llmgen::jinja {
 namespace {

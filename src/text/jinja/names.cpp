@@ -1,6 +1,6 @@
 // Characters by their Unicode names, for '\N{BULLET}' in a template's strings: the punctuation and symbols
 // that texts use.
-#include "text/jinja_lexer.h"
+#include "text/jinja/lexer.h"
 
 namespace llmgen::jinja {
 

@@ -10,8 +10,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "text/jinja_eval.h"
-#include "text/jinja_unicode.h"
+#include "text/jinja/eval.h"
+#include "text/jinja/unicode.h"
 
 namespace llmgen::jinja {
 namespace {

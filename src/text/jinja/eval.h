@@ -10,8 +10,8 @@
 #include <map>
 #include <string>
 
-#include "text/jinja_ast.h"
-#include "text/jinja_value.h"
+#include "text/jinja/ast.h"
+#include "text/jinja/value.h"
 
 namespace llmgen::jinja {
 

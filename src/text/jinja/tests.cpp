@@ -1,8 +1,8 @@
 // The tests: `x is name(argument)`.
 #include <map>
 
-#include "text/jinja_eval.h"
-#include "text/jinja_objects.h"
+#include "text/jinja/eval.h"
+#include "text/jinja/objects.h"
 
 namespace llmgen::jinja {
 namespace {

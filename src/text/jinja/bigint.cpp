@@ -1,4 +1,4 @@
-#include "text/jinja_bigint.h"
+#include "text/jinja/bigint.h"
 
 #include <algorithm>
 #include <bit>

@@ -4,9 +4,9 @@
 #include <array>
 
 #include "base/utf8.h"
-#include "text/jinja_eval.h"
-#include "text/jinja_objects.h"
-#include "text/jinja_unicode.h"
+#include "text/jinja/eval.h"
+#include "text/jinja/objects.h"
+#include "text/jinja/unicode.h"
 
 namespace llmgen::jinja {
 

@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "base/utf8.h"
-#include "text/jinja_lexer.h"
-#include "text/jinja_unicode.h"
+#include "text/jinja/lexer.h"
+#include "text/jinja/unicode.h"
 
 namespace llmgen::jinja {
 namespace {

@@ -9,8 +9,8 @@
 // no filter; `is` takes one argument without brackets; a name followed by = in a call is a keyword.
 #pragma once
 
-#include "text/jinja_ast.h"
-#include "text/jinja_lexer.h"
+#include "text/jinja/ast.h"
+#include "text/jinja/lexer.h"
 
 namespace llmgen::jinja {
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "text/jinja_parser.h"
+#include "text/jinja/parser.h"
 
 namespace llmgen::jinja {
 

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/jinja_value.h"
+#include "text/jinja/value.h"
 
 namespace llmgen::jinja {
 

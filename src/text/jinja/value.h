@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "text/jinja_bigint.h"
-#include "text/jinja_text.h"
+#include "text/jinja/bigint.h"
+#include "text/jinja/text.h"
 
 namespace llmgen::jinja {
 

@@ -1,9 +1,9 @@
-#include "text/jinja_lexer.h"
+#include "text/jinja/lexer.h"
 
 #include <array>
 
 #include "base/utf8.h"
-#include "text/jinja_unicode.h"
+#include "text/jinja/unicode.h"
 
 namespace llmgen::jinja {
 namespace {

@@ -12,7 +12,7 @@
 #include <map>
 #include <set>
 
-#include "text/jinja_ast.h"
+#include "text/jinja/ast.h"
 
 namespace llmgen::jinja {
 namespace {

@@ -8,9 +8,9 @@
 #include <cmath>
 
 #include "base/utf8.h"
-#include "text/jinja_eval.h"
-#include "text/jinja_lexer.h"
-#include "text/jinja_objects.h"
+#include "text/jinja/eval.h"
+#include "text/jinja/lexer.h"
+#include "text/jinja/objects.h"
 
 namespace llmgen::jinja {
 namespace {

@@ -1,6 +1,6 @@
 // The syntax tree of a template. Made once, then read only, by any number of threads.
 //
-// Names are resolved before the first render (jinja_scope.cpp): a Name knows in which of the enclosing frames
+// Names are resolved before the first render (scope.cpp): a Name knows in which of the enclosing frames
 // and in which slot there its value lies, as the reference's compiler decides it.
 #pragma once
 
@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "text/jinja_value.h"
+#include "text/jinja/value.h"
 
 namespace llmgen::jinja {
 

@@ -1,4 +1,4 @@
-#include "text/jinja_unicode.h"
+#include "text/jinja/unicode.h"
 
 #include <algorithm>
 

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "base/utf8.h"
-#include "text/jinja_eval.h"
-#include "text/jinja_lexer.h"
+#include "text/jinja/eval.h"
+#include "text/jinja/lexer.h"
 
 namespace llmgen::jinja {
 namespace {

@@ -1,4 +1,4 @@
-#include "text/jinja_objects.h"
+#include "text/jinja/objects.h"
 
 #include <algorithm>
 
