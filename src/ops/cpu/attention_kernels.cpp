@@ -201,28 +201,21 @@ HWY_INLINE void softmax_row(
 }
 
 template <DType kType>
-void softmax_rows(
-    char* p, const float* scores, const KeyRange* seen, int rows, float scale, float* max, float* sum) {
-    for (int r = 0; r < rows; ++r, p += kKeyBlock * size_of(kType), scores += kKeyBlock)
-        if (seen[r].begin == 0 && seen[r].end == kKeyBlock)
-            softmax_row<true, kType>(p, scores, seen[r], scale, max + r, sum + r);
+void softmax_rows(const SoftmaxRows& s) {
+    auto* p = static_cast<char*>(s.p);
+    const float* scores = s.scores;
+    for (int r = 0; r < s.rows; ++r, p += kKeyBlock * size_of(kType), scores += kKeyBlock)
+        if (s.seen[r].begin == 0 && s.seen[r].end == kKeyBlock)
+            softmax_row<true, kType>(p, scores, s.seen[r], s.scale, s.max + r, s.sum + r);
         else
-            softmax_row<false, kType>(p, scores, seen[r], scale, max + r, sum + r);
+            softmax_row<false, kType>(p, scores, s.seen[r], s.scale, s.max + r, s.sum + r);
 }
 
-void softmax(void* p,
-             DType p_type,
-             const float* scores,
-             const KeyRange* seen,
-             int rows,
-             float scale,
-             float* max,
-             float* sum) {
-    auto* to = static_cast<char*>(p);
-    if (p_type == DType::bf16)
-        softmax_rows<DType::bf16>(to, scores, seen, rows, scale, max, sum);
+void softmax(const SoftmaxRows& rows) {
+    if (rows.p_type == DType::bf16)
+        softmax_rows<DType::bf16>(rows);
     else
-        softmax_rows<DType::f32>(to, scores, seen, rows, scale, max, sum);
+        softmax_rows<DType::f32>(rows);
 }
 
 void join(float* max, float* sum, const float* part_max, const float* part_sum, float* a, float* b) {

@@ -52,6 +52,17 @@ struct KeyRange {
     int begin, end;
 };
 
+/// Rows whose scores become weights.
+struct SoftmaxRows {
+    void* p;              // [rows][128] of p_type: the weights
+    DType p_type;         // f32 or bf16
+    const float* scores;  // [rows][128]
+    const KeyRange* seen;
+    int rows;
+    float scale;
+    float *max, *sum;  // of each row: -inf and 0 where it sees none
+};
+
 struct AttentionKernels {
     DType q_type = DType::f32;
     DType p_type = DType::f32;
@@ -59,16 +70,7 @@ struct AttentionKernels {
     std::array<ValuesKernel, kMaxQueryRows + 1> values = {};
     int max_rows = 0;
 
-    /// p [rows][128] (f32 or bf16 by p_type) from the rows' scores over the keys that they see, and each
-    /// row's max and sum: -inf and 0 where it sees none.
-    void (*softmax)(void* p,
-                    DType p_type,
-                    const float* scores,
-                    const KeyRange* seen,
-                    int rows,
-                    float scale,
-                    float* max,
-                    float* sum);
+    void (*softmax)(const SoftmaxRows& rows);
     /// Joins the (max, sum) of 16 rows with those of a further block, and says by which factors their
     /// outputs join. A row that sees none of the block (part_sum 0) stays as it is, with b = 0. Arrays of 16.
     void (*join)(float* max, float* sum, const float* part_max, const float* part_sum, float* a, float* b);

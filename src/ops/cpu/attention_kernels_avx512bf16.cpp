@@ -202,26 +202,19 @@ inline void with_pairs(KeyRange seen, const F& f) {
 /// Two thirds of the instructions of the general one: the exponent is put in and the pairs are rounded by one
 /// instruction each, and the keys behind the last that a row sees are left out. Two passes over the rows:
 /// each row's maximum waits for itself, the others' needn't.
-void softmax(void* p,
-             DType,
-             const float* scores,
-             const KeyRange* seen,
-             int rows,
-             float scale,
-             float* max,
-             float* sum) {
+void softmax(const SoftmaxRows& rows) {
     constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
-    const __m512 s = _mm512_set1_ps(scale * kLog2e);
+    const __m512 s = _mm512_set1_ps(rows.scale * kLog2e);
     float top[kMaxQueryRows];
-    for (int r = 0; r < rows; ++r)
-        with_pairs(seen[r], [&](auto pairs, auto all) {
-            top[r] = largest_score<pairs, all>(scores + r * kKeyBlock, seen[r], s);
+    for (int r = 0; r < rows.rows; ++r)
+        with_pairs(rows.seen[r], [&](auto pairs, auto all) {
+            top[r] = largest_score<pairs, all>(rows.scores + r * kKeyBlock, rows.seen[r], s);
         });
-    for (int r = 0; r < rows; ++r) {
-        max[r] = top[r] * kLn2;
-        char* to = static_cast<char*>(p) + r * kKeyBlock * 2;
-        with_pairs(seen[r], [&](auto pairs, auto all) {
-            sum[r] = powers<pairs, all>(to, scores + r * kKeyBlock, seen[r], s, top[r]);
+    for (int r = 0; r < rows.rows; ++r) {
+        rows.max[r] = top[r] * kLn2;
+        char* to = static_cast<char*>(rows.p) + r * kKeyBlock * 2;
+        with_pairs(rows.seen[r], [&](auto pairs, auto all) {
+            rows.sum[r] = powers<pairs, all>(to, rows.scores + r * kKeyBlock, rows.seen[r], s, top[r]);
         });
     }
 }
