@@ -223,8 +223,13 @@ void launch(const char*,
             Dependent dependent,
             Stream stream,
             Arguments... arguments) {
-    if (const std::size_t bytes = shared_to_ask_for(shape); bytes > 0)
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes));
+    const auto answers =
+        answers_of(stream, reinterpret_cast<const void*>(kernel), shared_to_ask_for(shape), [&](auto& found) {
+            found.overlaps = overlaps_launches(kernel);
+            return found.shared == 0 ||
+                   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                        int(found.shared)) == cudaSuccess;
+        });
     cudaLaunchAttribute attribute{};
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -232,9 +237,9 @@ void launch(const char*,
     config.gridDim = dim3(shape.grid_x, shape.grid_y, shape.grid_z);
     config.blockDim = dim3(shape.threads);
     config.dynamicSmemBytes = shape.dynamic_shared;
-    config.stream = stream;
+    config.stream = stream.handle;
     config.attrs = &attribute;
-    config.numAttrs = dependent == Dependent::yes && overlaps_launches(kernel) ? 1 : 0;
+    config.numAttrs = dependent == Dependent::yes && answers.overlaps ? 1 : 0;
     cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
 }
 

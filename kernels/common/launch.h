@@ -2,12 +2,45 @@
 #pragma once
 
 #include <cstddef>
+#include <mutex>
+#include <unordered_map>
 
 struct CUstream_st;  // what a cudaStream_t points to
 
 namespace llmgen::kernels {
 
-using Stream = CUstream_st*;
+/// What one device has answered about kernels: to ask at each launch costs as much as the launch. Belongs to
+/// whoever owns the stream; any thread may launch.
+class KnownKernels {
+public:
+    struct Answers {
+        std::size_t shared = 0;  // dynamic bytes that it was asked for, and granted
+        bool overlaps = false;   // its dependent launches
+    };
+    /// `ask(Answers&)`: of this kernel, for the first time or for more shared memory than before; false where
+    /// the device refused, which is then asked again.
+    template <typename Ask>
+    Answers of(const void* kernel, std::size_t shared, Ask ask) {
+        const std::lock_guard lock(mutex_);
+        const auto found = known_.find(kernel);
+        if (found != known_.end() && found->second.shared >= shared) return found->second;
+        Answers answers{shared, false};
+        if (ask(answers)) known_[kernel] = answers;
+        return answers;
+    }
+
+private:
+    std::mutex mutex_;
+    std::unordered_map<const void*, Answers> known_;
+};
+
+/// A cudaStream_t, with what is known of the kernels on its device; null: every launch asks.
+struct Stream {
+    Stream(CUstream_st* stream = nullptr, KnownKernels* known_kernels = nullptr)
+        : handle(stream), known(known_kernels) {}
+    CUstream_st* handle;
+    KnownKernels* known;
+};
 
 struct Shape {
     unsigned grid_x = 1, grid_y = 1, grid_z = 1;
@@ -24,6 +57,15 @@ inline std::size_t shared_to_ask_for(const Shape& shape) {
     return shape.dynamic_shared == 0                  ? 0
            : shape.dynamic_shared < shape.most_shared ? shape.most_shared
                                                       : shape.dynamic_shared;
+}
+
+/// What is known of a kernel, or what `ask` finds out.
+template <typename Ask>
+KnownKernels::Answers answers_of(const Stream& stream, const void* kernel, std::size_t shared, Ask ask) {
+    if (stream.known != nullptr) return stream.known->of(kernel, shared, ask);
+    KnownKernels::Answers answers{shared, false};
+    ask(answers);
+    return answers;
 }
 
 /// Whether a launch may start before the one before it in the stream has ended (programmatic dependent

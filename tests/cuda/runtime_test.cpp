@@ -1,6 +1,7 @@
 // The real runtime's own files on the fake device: copies, GEMMs, recorded steps, weights by the ring.
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <thread>
@@ -330,6 +331,63 @@ TEST_P(RuntimeOfTheDevice, ErrorsOfLaunchesNameTheStep) {
         EXPECT_THAT(error.what(), HasSubstr("cuda:0: swiglu: a kernel failed (cudaErrorIllegalAddress)"));
     }
     runtime->check("the next");
+}
+
+TEST_P(RuntimeOfTheDevice, AKernelIsAskedAboutOnce) {
+    const auto asked = [] { return FakeCuda::get().n_calls("asked about a kernel"); };
+    float* gate_up = device(std::vector<float>{1, 2});
+    float* out = device(std::vector<float>{0});
+    auto* best = device(std::vector<kernels::Best>{0});
+    const std::size_t before = asked();  // the probe has no runtime yet
+    const auto launch_three = [&] {
+        kernels::swiglu(out, DType::f32, 1, gate_up, 1, 1, runtime->stream());
+        kernels::argmax(best, gate_up, 2, 1, 2, runtime->stream());
+        kernels::swiglu(out, DType::f32, 1, gate_up, 1, 1, runtime->stream());
+    };
+    launch_three();
+    EXPECT_EQ(asked(), before + 2);
+    std::jthread(launch_three).join();
+    EXPECT_EQ(asked(), before + 2);
+    kernels::swiglu(out, DType::f32, 1, gate_up, 1, 1, runtime->stream().handle);
+    EXPECT_EQ(asked(), before + 3) << "a stream without a runtime has nobody who remembers";
+    runtime->synchronize();
+}
+
+/// What was granted stays granted, more is asked for, and a refusal is asked about again.
+TEST(KnownKernels, AsksForMoreAndAfterARefusal) {
+    kernels::KnownKernels known;
+    const int kernel = 0, other = 0;
+    int n_asked = 0;
+    bool willing = false;
+    const auto ask = [&](kernels::KnownKernels::Answers& answers) {
+        ++n_asked;
+        answers.overlaps = true;
+        return willing;
+    };
+    known.of(&kernel, 100, ask);
+    known.of(&kernel, 100, ask);
+    EXPECT_EQ(n_asked, 2);
+    willing = true;
+    EXPECT_TRUE(known.of(&kernel, 100, ask).overlaps);
+    EXPECT_EQ(known.of(&kernel, 60, ask).shared, 100u);
+    EXPECT_EQ(n_asked, 3);
+    EXPECT_EQ(known.of(&kernel, 101, ask).shared, 101u);
+    EXPECT_EQ(known.of(&kernel, 100, ask).shared, 101u);
+    EXPECT_EQ(n_asked, 4);
+    known.of(&other, 1, ask);
+    EXPECT_EQ(n_asked, 5);
+
+    kernels::KnownKernels shared;
+    std::atomic<int> n_by_threads = 0;
+    {
+        std::vector<std::jthread> threads;
+        for (int i = 0; i < 4; ++i)
+            threads.emplace_back([&] {
+                for (int j = 0; j < 100; ++j)
+                    shared.of(&kernel, 7, [&](auto&) { return ++n_by_threads, true; });
+            });
+    }
+    EXPECT_EQ(n_by_threads, 1);
 }
 
 std::string name_of_moment(const ::testing::TestParamInfo<Moment>& info) {

@@ -139,6 +139,7 @@ struct Launch {
     Dim3 grid, block;
     std::size_t dynamic_shared = 0;
     std::size_t granted_shared = 0;  // dynamic, as asked for before the launch; 0: nobody asked
+    bool asked = false;              // the device was asked about the kernel
     bool dependent = false;
     std::function<void()> body;
     const void* kernel = nullptr;               // the kernel function
@@ -209,6 +210,8 @@ public:
     // --- host side
     /// Runs at once, or queues when the config overlaps.
     void launch(Launch launch);
+    /// Throws Fault where no card would take the launch: what can be known before it runs.
+    static void check_limits(const Launch& launch);
     /// Runs what is queued, dependent launches as early as they may start.
     void synchronize();
 

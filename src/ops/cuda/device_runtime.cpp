@@ -216,7 +216,7 @@ public:
     }
     kernels::Stream stream() override {
         enter();
-        return stream_.get();
+        return {stream_.get(), &known_kernels_};
     }
     void check(const char* op) override {
         cuda_check(cudaGetLastError(), ordinal_, op);
@@ -245,6 +245,7 @@ private:
     DeviceMemory workspace_;
     DeviceGemm gemm_;
     StepGraphs graphs_;
+    kernels::KnownKernels known_kernels_;
     bool sync_;
     std::unique_ptr<RingCopies> copies_;
     std::unique_ptr<PinnedRing> ring_;
