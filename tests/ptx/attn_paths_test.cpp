@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels.h"
+#include "simt/attention_args.h"
 #include "simt/testing.h"
 
 namespace llmgen::simt {
@@ -66,23 +67,10 @@ public:
     }
 
     void run() {
-        kernels::Attention p{};
-        p.out = out_->get();
-        p.q = *q_;
-        p.out_stride = p.q_stride = s_.group * head_dim_;
-        p.k = k_->get();
-        p.v = v_->get();
-        p.kv_type = DType::bf16;
-        p.first_token = *first_;
-        p.context_len = *contexts_;
-        p.page_table = *table_;
-        p.page_stride = page_stride_;
-        p.n_seqs = int(s_.contexts.size());
-        p.n_heads = s_.group;
-        p.n_kv_heads = 1;
-        p.head_dim = head_dim_;
+        kernels::Attention p = attention_of(
+            {s_.group, 1, head_dim_}, {*first_, *contexts_, *table_, page_stride_, int(s_.contexts.size())},
+            out_->get(), q_->get(), k_->get(), v_->get(), 0.5f);
         p.window = s_.window;
-        p.scale = 0.5f;
         p.arrivals = *arrivals_;
         const int tiles = kernels::attn_prefill_tiles(s_.n_new, s_.group, 1);
         if (tiles > 0)

@@ -5,6 +5,7 @@
 
 #include "kernels.h"
 #include "ptx/paths.h"
+#include "simt/attention_args.h"
 
 namespace llmgen::simt {
 namespace {
@@ -205,29 +206,15 @@ TEST(Paths, LongRowsOfAttention) {
         std::vector<int> pages;
         for (int i = 0; i < n_pages; ++i) pages.push_back(n_pages - 1 - i);
         DeviceArray<int> table(pages);
-        kernels::Attention p{};
-        p.out_stride = p.q_stride = 2 * head_dim;
-        p.q = q;
-        p.first_token = first;
-        p.context_len = contexts;
-        p.page_table = table;
-        p.page_stride = n_pages;
-        p.n_seqs = p.n_kv_heads = 1;
-        p.n_heads = 2;
-        p.head_dim = head_dim;
-        p.scale = 0.1f;
+        const AttentionBatch batch{first, contexts, table, n_pages, 1};
+        kernels::Attention p =
+            attention_of({2, 1, head_dim}, batch, out.get(), q.get(), k.get(), v.get(), 0.1f);
+        kernels::Attention p16 =
+            attention_of({2, 1, head_dim}, batch, out16.get(), q.get(), k16.get(), v16.get(), 0.1f);
         for (const int window : {0, 100}) {
-            p.window = window;
-            p.out = out.get();
-            p.k = k.get();
-            p.v = v.get();
-            p.kv_type = DType::f32;
+            p.window = p16.window = window;
             kernels::attn_generic(p, 1, Dependent::yes, nullptr);
-            p.out = out16.get();
-            p.k = k16.get();
-            p.v = v16.get();
-            p.kv_type = DType::bf16;
-            kernels::attn_generic(p, 1, Dependent::yes, nullptr);
+            kernels::attn_generic(p16, 1, Dependent::yes, nullptr);
         }
     }
 }
@@ -253,22 +240,9 @@ TEST(Paths, TiledAttention) {
         DeviceArray<int> table(pages);
         DeviceArray<float> scratch(kernels::attn_decode_scratch(2, n_heads, 1, head_dim));
         DeviceArray<int> arrivals(std::vector<int>(kernels::attn_decode_arrivals(2, n_heads, 1), 0));
-        kernels::Attention p{};
+        kernels::Attention p = attention_of({n_heads, 1, head_dim}, {first, contexts, table, long_pages, 2},
+                                            out.get(), q.get(), k.get(), v.get(), 0);
         p.arrivals = arrivals;
-        p.out = out.get();
-        p.q = q;
-        p.out_stride = p.q_stride = n_heads * head_dim;
-        p.k = k.get();
-        p.v = v.get();
-        p.kv_type = DType::bf16;
-        p.first_token = first;
-        p.context_len = contexts;
-        p.page_table = table;
-        p.page_stride = long_pages;
-        p.n_seqs = 2;
-        p.n_heads = n_heads;
-        p.n_kv_heads = 1;
-        p.head_dim = head_dim;
         // The last with scores that overflow where the largest isn't taken off.
         for (const auto& [window, scale] : {std::pair{0, 0.1f}, {70, 0.1f}, {0, 40.0f}}) {
             p.window = window;

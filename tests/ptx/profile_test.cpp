@@ -14,6 +14,7 @@
 #include "ptx/options.h"
 #include "ptx/profile.h"
 #include "ptx/witness.h"
+#include "simt/attention_args.h"
 #include "simt/testing.h"
 
 namespace llmgen::ptx {
@@ -122,22 +123,9 @@ void add_attention(Recorder& recorder) {
         DeviceArray<int> table(order);
         DeviceArray<float> scratch(kernels::attn_decode_scratch(1, n_heads, 1, head_dim));
         DeviceArray<int> arrivals(std::vector<int>{0});
-        kernels::Attention p{};
+        kernels::Attention p = simt::attention_of({n_heads, 1, head_dim}, {first, contexts, table, pages, 1},
+                                                  out.get(), q.get(), k.get(), v.get(), 0.088f);
         p.arrivals = arrivals;
-        p.out = out.get();
-        p.q = q;
-        p.out_stride = p.q_stride = n_heads * head_dim;
-        p.k = k.get();
-        p.v = v.get();
-        p.kv_type = DType::bf16;
-        p.first_token = first;
-        p.context_len = contexts;
-        p.page_table = table;
-        p.page_stride = pages;
-        p.n_seqs = p.n_kv_heads = 1;
-        p.n_heads = n_heads;
-        p.head_dim = head_dim;
-        p.scale = 0.088f;
         const std::size_t must = 2 * size * 2 + rows * 4 + std::size_t(pages) * 4;
         recorder.add(decode ? "attn_decode, 512 keys, 4 heads" : "attn_prefill, 32 of 512 keys, 4 heads",
                      rows, must, rows * 2, [&] {

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "kernels.h"
+#include "simt/attention_args.h"
 #include "simt/testing.h"
 
 namespace llmgen::simt {
@@ -201,23 +202,10 @@ std::vector<float> attend(Apart apart, int context, int n_new) {
     store.n_kv_heads = kKvHeads;
     store.head_dim = store.rotary_dim = kDim;
     kernels::qk_norm_rope_store_kv(store, Dependent::no, nullptr);
-    kernels::Attention p{};
-    p.out = out.data();
+    kernels::Attention p = attention_of<T>({kHeads, kKvHeads, kDim}, {first, length, pages, n_pages, 1},
+                                           out.data(), qkv.data(), k.base(), v.base(), 0.125f);
     p.out_stride = out.stride;
-    p.q = qkv.data();
     p.q_stride = qkv.stride;
-    p.k = k.base();
-    p.v = v.base();
-    p.kv_type = store.kv_type;
-    p.first_token = first;
-    p.context_len = length;
-    p.page_table = pages;
-    p.page_stride = n_pages;
-    p.n_seqs = 1;
-    p.n_heads = kHeads;
-    p.n_kv_heads = kKvHeads;
-    p.head_dim = kDim;
-    p.scale = 0.125f;
     DeviceArray<float> scratch(kernels::attn_decode_scratch(1, kHeads, kKvHeads, kDim));
     DeviceArray<int> arrivals(std::vector<int>(kernels::attn_decode_arrivals(1, kHeads, kKvHeads), 0));
     p.arrivals = arrivals;
