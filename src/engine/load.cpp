@@ -118,6 +118,9 @@ std::unique_ptr<LoadedModel> Engine::Impl::load() {
     MemoryNeeds needs;
     needs.free_bytes = device.memory_free;
     needs.weight_bytes = expected_weight_bytes(config, ops.compute());
+    if (device.name != "cpu")
+        needs.step_bytes = expected_step_bytes(
+            config, ops, options_, options_.max_context > 0 ? options_.max_context : context_limit(config));
     needs.bytes_per_token = kv_bytes_per_token(config, ops.compute());
     needs.model_context = context_limit(config);
     needs.host = device.name == "cpu";

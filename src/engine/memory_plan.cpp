@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "engine/scheduler.h"
 
 namespace llmgen {
 namespace {
@@ -51,19 +52,51 @@ std::size_t expected_weight_bytes(const ModelConfig& config, Compute compute) {
     return (layer * std::size_t(config.n_layers) + tables) * size_of(activation_type(compute));
 }
 
+std::size_t expected_step_bytes(const ModelConfig& config,
+                                const Ops& ops,
+                                const EngineOptions& options,
+                                int max_context) {
+    const int seqs = options.max_sequences;
+    const int tokens = std::min(options.prefill_chunk, max_context) + seqs;
+    AttentionShape shape;
+    shape.n_heads = config.n_heads;
+    shape.n_kv_heads = config.n_kv_heads;
+    shape.head_dim = config.head_dim;
+    shape.rotary_dim = config.n_rotary();
+    const std::size_t act = size_of(activation_type(ops.compute())), hidden = std::size_t(config.hidden_size),
+                      q = std::size_t(shape.q_width());
+    // As Decoder::reserve and Runner have them; a test compares the sum with what is really taken.
+    const std::size_t per_token = (4 + act) * hidden + 4 * std::size_t(shape.qkv_width()) + act * q +
+                                  act * std::size_t(config.intermediate_size) +
+                                  4 * std::size_t(shape.rotary_dim) + 3 * sizeof(int);
+    const std::size_t per_logits =
+        (4 + act) * hidden + act * q + 4 * std::size_t(config.vocab_size) + 2 * sizeof(int);
+    const std::size_t per_seq = std::size_t((max_context + kPageSize - 1) / kPageSize + 8) * sizeof(int);
+    return std::size_t(tokens) * per_token +
+           std::size_t(seqs + SchedulerLimits{}.all_logits_rows) * per_logits + std::size_t(seqs) * per_seq +
+           ops.scratch_bytes(shape, tokens, seqs, max_context);
+}
+
 MemoryPlan plan_memory(const MemoryNeeds& needs, const EngineOptions& options) {
     if (options.max_context > needs.model_context)
         fail("--max-context {}: the model can compute {} positions", options.max_context,
              needs.model_context);
 
-    const std::size_t taken = needs.weight_bytes + kActivations;
+    const std::size_t taken = needs.weight_bytes + needs.step_bytes + kActivations;
     const std::size_t left = needs.free_bytes > taken ? needs.free_bytes - taken : 0;
     // The host's memory is shared with others; a device's is ours but for fragmentation and workspaces.
     const std::size_t share = needs.host ? left / 2 : left / 10 * 9;
+    const std::string steps =
+        needs.step_bytes > kActivations
+            ? fmt::format(
+                  ", {} for steps of {} sequences and {} tokens: fewer at once or a smaller "
+                  "--prefill-chunk take less",
+                  in_units(needs.step_bytes), options.max_sequences, options.prefill_chunk)
+            : "";
     if (options.kv_memory > left)
-        fail("--kv-memory {}: {} are free{} and the weights take {}, which leaves {}",
+        fail("--kv-memory {}: {} are free{} and the weights take {}{}, which leaves {}",
              in_units(options.kv_memory), in_units(needs.free_bytes), needs.free_by,
-             in_units(needs.weight_bytes), in_units(left));
+             in_units(needs.weight_bytes), steps, in_units(left));
     const std::size_t budget = options.kv_memory > 0 ? options.kv_memory : share;
     const std::size_t page_bytes = needs.bytes_per_token * kPageSize;
     const std::size_t fits =
@@ -79,10 +112,9 @@ MemoryPlan plan_memory(const MemoryNeeds& needs, const EngineOptions& options) {
     if (fits < kPageSize || (options.max_context > 0 && fits < wanted))
         fail(
             "a context of {} tokens needs {} for keys and values ({} bytes a token); there are {} ({} "
-            "free{}, "
-            "{} for the weights), which hold {} tokens: {}{}",
+            "free{}, {} for the weights{}), which hold {} tokens: {}{}",
             wanted, in_units(wanted_pages * page_bytes), needs.bytes_per_token, in_units(budget),
-            in_units(needs.free_bytes), needs.free_by, in_units(needs.weight_bytes), fits,
+            in_units(needs.free_bytes), needs.free_by, in_units(needs.weight_bytes), steps, fits,
             fits > 0 ? fmt::format("--max-context {} fits; ", fits) : "", flags);
 
     MemoryPlan plan;

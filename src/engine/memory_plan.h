@@ -1,7 +1,8 @@
 // How much context fits: decided from numbers, before anything is loaded.
 //
 //   bytes per token = 2 (k, v) × layers × kv heads × head_dim × size of the activation type
-//   free - weights - activations = what keys and values can have
+//   free - weights - a step's activations and scratch - what a device wants beside = what keys and values
+//   can have
 #pragma once
 
 #include <cstddef>
@@ -16,6 +17,7 @@ struct MemoryNeeds {
     std::size_t free_bytes = 0;       // of the device, before the weights are loaded
     const char* free_by = "";         // what bounds it, where that isn't the memory there is: " by ulimit -v"
     std::size_t weight_bytes = 0;     // as they will lie in memory
+    std::size_t step_bytes = 0;       // of a device: the buffers of the largest step
     std::size_t bytes_per_token = 0;  // of keys and values, all layers
     int model_context = 0;            // positions that the model can compute
     bool host = true;                 // the device's memory is the machine's own, which others use too
@@ -36,6 +38,12 @@ void bound_by_address_space(MemoryNeeds& needs);
 std::size_t kv_bytes_per_token(const ModelConfig& config, Compute compute);
 /// Bytes of the config's matrices in the activation type: what the weights will take.
 std::size_t expected_weight_bytes(const ModelConfig& config, Compute compute);
+
+/// What the model, the runner and the backend allocate for the largest step that the options allow.
+std::size_t expected_step_bytes(const ModelConfig& config,
+                                const Ops& ops,
+                                const EngineOptions& options,
+                                int max_context);
 
 /// "1.5 GiB", "640 MiB": for messages.
 std::string in_units(std::size_t bytes);

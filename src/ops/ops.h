@@ -140,6 +140,15 @@ public:
     /// Scratch for steps of at most `max_tokens` new tokens in `max_seqs` sequences over at most
     /// `max_context` keys each.
     virtual void reserve(const AttentionShape& shape, int max_tokens, int max_seqs, int max_context) = 0;
+    /// What reserve() of the same takes, and what steps take beside it: for a plan made before anything is
+    /// loaded. 0 where memory is the host's, which plans for more than one program.
+    virtual std::size_t scratch_bytes(const AttentionShape& shape,
+                                      int max_tokens,
+                                      int max_seqs,
+                                      int max_context) const {
+        (void)shape, (void)max_tokens, (void)max_seqs, (void)max_context;
+        return 0;
+    }
     /// Host to device; `host` may be reused once this returns.
     virtual void upload(Tensor dst, const void* host) = 0;
     /// Device to host; waits for everything before it.

@@ -90,6 +90,20 @@ TEST(MemoryPlan, KvMemoryIsTheBudget) {
     EXPECT_NE(message(llama8b(80 * kGiB, false), options), "accepted");
 }
 
+TEST(MemoryPlan, StepsOfManySequencesTakeFromThePagesAndAreNamedWhereTheyLeaveNone) {
+    MemoryNeeds needs = llama8b(24 * kGiB, false);
+    EngineOptions options;
+    options.max_sequences = 4096;
+    const int before = plan_memory(needs, options).n_pages;
+    needs.step_bytes = 4 * kGiB;
+    EXPECT_NEAR(plan_memory(needs, options).n_pages, before - 0.9 * 4 * 8192 / 16, 1);
+    needs.step_bytes = 12 * kGiB;
+    const std::string why = "12.0 GiB for steps of 4096 sequences and 512 tokens: fewer at once";
+    EXPECT_THAT(message(needs, options), HasSubstr(why));
+    options.kv_memory = kGiB;
+    EXPECT_THAT(message(needs, options), HasSubstr(why));
+}
+
 TEST(MemoryPlan, NoRoomAtAll) {
     const std::string text = message(llama8b(10 * kGiB, true), {});
     EXPECT_THAT(text, HasSubstr("hold 0 tokens"));

@@ -270,7 +270,8 @@ bool AttentionRunner::run_block(const Job& job,
         draw_near(ahead.values[page], page_bytes(job));
         ahead.values[page] = blocks.values[page];
     }
-    kernels_.softmax({state.p, kernels_.p_type, state.scores, seen, rows, job.shape.scale, part.max, part.sum});
+    kernels_.softmax(
+        {state.p, kernels_.p_type, state.scores, seen, rows, job.shape.scale, part.max, part.sum});
     kernels_.values[std::size_t(rows)](part.out, state.p, blocks.values, ahead.values, first_page * kPageSize,
                                        end, head_dim);
     return true;
