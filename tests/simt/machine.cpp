@@ -264,7 +264,7 @@ std::vector<std::size_t> Machine::sequence(std::size_t n) {
     return order;
 }
 
-void Machine::prepare(Launch& launch) {
+void Machine::check_limits(const Launch& launch) {
     const std::size_t n_threads = launch.block.count();
     if (launch.grid.count() == 0 || n_threads == 0 || n_threads > 1024 || launch.grid.y > 65535 ||
         launch.grid.z > 65535 || launch.grid.x > 0x7fffffffu ||
@@ -275,6 +275,10 @@ void Machine::prepare(Launch& launch) {
                         "dynamic shared memory, of which {} were asked for",
                         launch.name, launch.grid.x, launch.grid.y, launch.grid.z, n_threads,
                         launch.dynamic_shared, launch.granted_shared));
+}
+
+void Machine::prepare(Launch& launch) {
+    check_limits(launch);
     launch.order = sequence(launch.grid.count());
 }
 

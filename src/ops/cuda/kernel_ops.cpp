@@ -62,9 +62,21 @@ void* KernelOps::zeros(std::unique_ptr<DeviceBuffer>& buffer, std::size_t bytes,
     return buffer->data();
 }
 
+std::size_t KernelOps::scratch_bytes(const AttentionShape& shape, int max_tokens, int max_seqs, int) const {
+    const std::size_t counters = std::size_t(shape.n_heads + shape.n_kv_heads) * sizeof(int) +
+                                 std::size_t(max_tokens) * sizeof(kernels::Best);
+    const std::size_t products = max_tokens > kGemvTokens ? kMaxProducts : 0;
+    if (!tiled(shape)) return counters + products;
+    return counters + products +
+           kernels::attn_decode_arrivals(max_seqs, shape.n_heads, shape.n_kv_heads) * sizeof(int) +
+           kernels::attn_decode_scratch(max_seqs, shape.n_heads, shape.n_kv_heads, shape.head_dim) *
+               sizeof(float);
+}
+
 void KernelOps::reserve(const AttentionShape& shape, int max_tokens, int max_seqs, int) {
     runtime_->finish_writes();
     runtime_->forget_steps();
+    reserved_tokens_ = max_tokens;
     zeros(arrivals_, std::size_t(shape.n_heads + shape.n_kv_heads) * sizeof(int), "counters");
     zeros(best_, std::size_t(max_tokens) * sizeof(kernels::Best), "counters");
     if (!tiled(shape)) return;

@@ -20,6 +20,9 @@ using kernels::Dependent;
 /// (kernels/NOTES.md).
 constexpr std::int64_t kGemvTokens = kernels::kMaxGemvTokens;
 
+/// The f32 products of gate and up wait here between the GEMM and SwiGLU; longer batches go in parts.
+constexpr std::size_t kMaxProducts = 64 << 20;
+
 class DeviceBuffer : public Buffer {
 public:
     DeviceBuffer(std::shared_ptr<Runtime> runtime, std::size_t bytes, const char* what)
@@ -61,6 +64,10 @@ public:
         return std::make_unique<DeviceBuffer>(runtime_, bytes, what);
     }
     void reserve(const AttentionShape& shape, int max_tokens, int max_seqs, int max_context) override;
+    std::size_t scratch_bytes(const AttentionShape& shape,
+                              int max_tokens,
+                              int max_seqs,
+                              int max_context) const override;
     void upload(Tensor dst, const void* host) override;
     void download(void* host, Tensor src) override;
     void synchronize() override { runtime_->synchronize(); }
@@ -130,6 +137,7 @@ private:
 
     std::shared_ptr<Runtime> runtime_;
     Compute compute_;
+    std::int64_t reserved_tokens_ = 0;  // of a step
     std::unique_ptr<DeviceBuffer> attention_scratch_, product_scratch_;
     // zero between launches: each leaves them as it found them
     std::unique_ptr<DeviceBuffer> arrivals_, attention_arrivals_, best_;

@@ -2,13 +2,6 @@
 #include "ops/cuda/kernel_ops_impl.h"
 
 namespace llmgen::cuda {
-namespace {
-
-/// The f32 products of gate and up wait here between the GEMM and SwiGLU; longer batches go in parts.
-constexpr std::size_t kMaxScratch = 64 << 20;
-
-}  // namespace
-
 // --- rows
 
 void KernelOps::embed(Tensor x, const Weight& table, Tensor ids) {
@@ -130,9 +123,11 @@ void KernelOps::linear_swiglu(Tensor out, Tensor h, const Weight& gate_up) {
         return runtime_->check("linear_swiglu");
     }
     const std::int64_t most =
-        std::max<std::int64_t>(1, std::int64_t(kMaxScratch / sizeof(float)) / gate_up.out);
+        std::max<std::int64_t>(1, std::int64_t(kMaxProducts / sizeof(float)) / gate_up.out);
+    // At once for the longest batch there will be: growing step by step it would end at twice as much.
+    const std::int64_t longest = std::min(most, std::max(n, reserved_tokens_));
     float* products =
-        scratch(product_scratch_, std::size_t(std::min(n, most) * gate_up.out), "products of gate and up");
+        scratch(product_scratch_, std::size_t(longest * gate_up.out), "products of gate and up");
     for (std::int64_t first = 0; first < n; first += most) {
         const std::int64_t rows = std::min(most, n - first);
         gemm(Tensor(products, DType::f32, {rows, gate_up.out}), h.rows(first, rows), gate_up, false);

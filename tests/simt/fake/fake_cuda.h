@@ -39,6 +39,10 @@ struct FakeCard {
     std::size_t memory = std::size_t(3) << 30;
     Moment moment = Moment::latest;
     std::uint64_t seed = 1;  // of Moment::random
+    /// Everything is checked and nothing computed: memory has an address and no contents, copies of it to the
+    /// host bring zeros. For models and cards that the host could not hold. All but the kernel that discovery
+    /// tries a card with, in memory of a kilobyte at most, which is real.
+    bool dry = false;
     Config machine{.count_global = false};
 };
 
@@ -119,6 +123,10 @@ public:
     void run(FakeStream& stream, const EventState* event = nullptr, std::uint64_t ticket = 0);
     void run_all();
     bool is_device(const void* p, std::size_t bytes) const { return find(device_, p, bytes) != nullptr; }
+    /// Whether that device memory has no contents.
+    bool is_dry(const void* p) const;
+    /// The launch as the fake looks at it before it runs.
+    void check(const Launch& launch) const;
     bool is_pinned(const void* p, std::size_t bytes) const { return find(pinned_, p, bytes) != nullptr; }
     /// The device whose memory that is; -1: none's.
     int device_of(const void* p) const;
@@ -128,10 +136,14 @@ public:
     bool spoils_capture();
     std::recursive_mutex& mutex() { return mutex_; }
 
+    /// Sees every launch that was taken, as it is made.
+    std::function<void(const Launch&)> on_launch;
+
 private:
     struct Allocation {
         std::size_t bytes;
         int device;
+        bool dry;
     };
     using Allocations = std::map<const char*, Allocation>;
     static const Allocation* find(const Allocations& allocations, const void* p, std::size_t bytes);

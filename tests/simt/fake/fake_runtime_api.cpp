@@ -189,6 +189,9 @@ cudaError_t cudaMemcpy2DAsync(void* to,
         rows([&](std::size_t i) { std::memset(static_cast<char*>(to) + i * to_pitch, 0xff, width); });
     auto work = host_work(to_host ? "copy to the host" : "copy to the device", [=] {
         check();
+        if (to_host && cuda().is_dry(from))
+            return rows([&](std::size_t i) { std::memset(static_cast<char*>(to) + i * to_pitch, 0, width); });
+        if (!to_host && cuda().is_dry(to)) return;
         rows([&](std::size_t i) {
             std::memcpy(static_cast<char*>(to) + i * to_pitch,
                         static_cast<const char*>(from) + i * from_pitch, width);
@@ -211,7 +214,7 @@ cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStre
     check();
     cuda().enqueue(*mine, host_work("memset", [=] {
         check();
-        std::memset(memory, value, bytes);
+        if (!cuda().is_dry(memory)) std::memset(memory, value, bytes);
     }));
     return cudaSuccess;
 }

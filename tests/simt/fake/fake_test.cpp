@@ -9,6 +9,7 @@
 
 #include "common/device.h"
 #include "cublasLt.h"
+#include "kernels.h"
 #include "ops/cuda/cuda_ops.h"
 
 namespace llmgen::simt {
@@ -194,6 +195,83 @@ TEST_P(LateCudaTest, PinnedMemoryFreedUnderACopyIsAFault) {
     EXPECT_THROW(cudaFreeHost(pinned), Fault);
     cudaStreamSynchronize(stream_);
     EXPECT_EQ(cudaFreeHost(pinned), cudaSuccess);
+}
+
+/// Found by the launch itself, whatever its kernel would read of it.
+TEST_P(FakeCudaTest, AnArgumentOutsideOfLiveMemoryIsAFault) {
+    kernels::RmsNorm p{};
+    p.out = p.x = device_;
+    p.weight = device_ + 80;
+    p.out_type = DType::f32;
+    p.out_stride = p.x_stride = 20;
+    p.n_tokens = 4;
+    p.hidden = 20;
+    const auto run = [&] { kernels::rmsnorm(p, kernels::Dependent::no, stream_); };
+    const auto fault = [&](const char* part) {
+        try {
+            run();
+            ADD_FAILURE() << "no fault: " << part;
+        } catch (const Fault& found) {
+            EXPECT_THAT(found.what(), HasSubstr(part));
+        }
+    };
+    EXPECT_NO_THROW(run());
+    p.n_tokens = 6;
+    fault("rmsnorm: out of 480 bytes is not in live device memory");
+    p.n_tokens = 4;
+    p.weight = device_ + 81;
+    fault("rmsnorm: weight of 80 bytes");
+    p.weight = host_;
+    fault("weight");
+
+    kernels::Gemv g{};
+    g.weight = device_ + 1;
+    g.weight_type = g.act_type = g.y_type = DType::f32;
+    g.x = device_;
+    g.y = device_ + 8;
+    g.out = 2;
+    g.in = 8;
+    g.n_tokens = 1;
+    try {
+        kernels::gemv(g, kernels::Dependent::no, stream_);
+        ADD_FAILURE() << "no fault of the weight's alignment";
+    } catch (const Fault& found) {
+        EXPECT_THAT(found.what(), HasSubstr("gemv: weight does not begin at a multiple of 16"));
+    }
+}
+
+/// What a dry card takes is never computed, and checked all the same.
+TEST(DryCard, ChecksAndComputesNothing) {
+    FakeCard card;
+    card.memory = std::size_t(200) << 30;
+    card.dry = true;
+    FakeCuda::get().reset(card);
+    cudaStream_t stream = nullptr;
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    float *device = nullptr, *host = nullptr;
+    constexpr std::size_t kBytes = std::size_t(150) << 30;
+    ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&device), kBytes), cudaSuccess);
+    ASSERT_EQ(cudaHostAlloc(reinterpret_cast<void**>(&host), 64, cudaHostAllocDefault), cudaSuccess);
+    host[3] = 5;
+    kernels::RmsNorm p{};
+    p.out = p.x = device;
+    p.weight = device;
+    p.out_type = DType::f32;
+    p.out_stride = p.x_stride = p.hidden = 1 << 20;
+    p.n_tokens = 1000;
+    kernels::rmsnorm(p, kernels::Dependent::no, stream);
+    EXPECT_EQ(cudaMemcpyAsync(host, device, 64, cudaMemcpyDeviceToHost, stream), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+    EXPECT_EQ(host[3], 0);
+    p.n_tokens = 100000;
+    EXPECT_THROW(kernels::rmsnorm(p, kernels::Dependent::no, stream), Fault);
+    EXPECT_THROW(kernels::launch("double", double_kernel, {1, 1, 70000, 32, 0}, kernels::Dependent::no,
+                                 stream, device, 1),
+                 Fault);
+    cudaStreamDestroy(stream);
+    cudaFree(device);
+    cudaFreeHost(host);
+    FakeCuda::get().reset();
 }
 
 TEST_P(LateCudaTest, AKernelsFaultIsThrownWhereSomebodyWaits) {
