@@ -3,14 +3,17 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 
 namespace llmgen::test {
 
-/// tests/data of this tree.
+/// tests/data of this tree, or what the environment names: a test may run on another machine than it was built
+/// on.
 inline std::filesystem::path data(const std::string& name) {
-    return std::filesystem::path(LLMGEN_TEST_DATA) / name;
+    const char* given = std::getenv("LLMGEN_TEST_DATA");
+    return std::filesystem::path(given != nullptr ? given : LLMGEN_TEST_DATA) / name;
 }
 
 /// The reference material beside the project; absent in a clone that stands alone.

@@ -68,7 +68,7 @@ elif args[0] == "devices":
 elif args[0] == "batch":
     n = int(value("--max-new-tokens"))
     lines = pathlib.Path(args[1]).read_text().splitlines()
-    wrong = "ids" in fault and value("--device") == "cuda"
+    wrong = "ids" in fault and value("--device") == "cuda" and not ("graphs" in fault and "LLMGEN_SYNC" in os.environ)
     ids = [7 if wrong and i == n - 1 else i for i in range(n)]
     pathlib.Path(value("-o")).write_text("".join(json.dumps({"output": {"token_ids": ids}}) + "\n" for _ in lines))
 elif args[0] == "bench":
@@ -77,7 +77,10 @@ elif args[0] == "bench":
         for p in value("--prompt-tokens").split(",") for c in value("--concurrency").split(",")]
     print(json.dumps({"load": {"seconds": 1}, "points": points}))
 else:
-    print(json.dumps({"output": {"token_ids": [1] * int(value("--max-new-tokens"))}}))
+    n = int(value("--max-new-tokens"))
+    held = bytearray(n * 10000 if "leak" in fault else 1)
+    time.sleep(0.2)
+    print(json.dumps({"output": {"token_ids": [1] * n}}))
 ''' % sys.executable
 
 PROGRAMS = {"toolkit/bin": ["nvidia-smi", "nvcc", "compute-sanitizer", "python"], "build/src/app": ["llmgen"],
@@ -173,6 +176,15 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(self.outcomes("passed"), ["card"])
         self.assertIn("f32, 1 rows: ids differ from the CPU's after 31 of 32", text)
         self.assertIn("class='FAILED'", page)
+        # Are graphs and overlapping launches to blame?
+        self.assertIn("after 31 of 32; 31 agree with LLMGEN_SYNC=1", text)
+        code, _, text, _ = self.check("--only", "greedy", fault="ids,graphs")
+        self.assertIn("after 31 of 32; 32 agree with LLMGEN_SYNC=1, without graphs and overlap", text)
+
+    def test_an_answer_that_takes_more_memory_the_longer_it_is(self):
+        code, result, text, _ = self.check("--only", "soak", fault="leak")
+        self.assertEqual((code, self.outcomes("FAILED")), (1, ["soak"]), text)
+        self.assertGreater(result["soak"]["host_grown"], 64 << 20)
 
     def test_a_program_that_hangs_or_crashes_takes_only_its_step(self):
         # A step without a program: the build that is taken as it is.
@@ -197,9 +209,36 @@ class GpuCheck(unittest.TestCase):
                     self.assertEqual(self.outcomes("skipped" if victim == "devices" else "passed"), rest, text)
                     self.assertEqual(code, 0 if slow else 1)
 
-    def test_packed_programs_bring_their_libraries(self):
+    def play_by_python(self):
+        """Programs that ldd and strip can look at."""
         for path in ("src/app/llmgen", *("tests/simt/hardware/" + name for name in PROGRAMS["build/tests/simt/hardware"])):
             shutil.copy(os.path.realpath(sys.executable), self.place / "build" / path)
+
+    def test_an_archive_is_one_file_that_a_check_takes_as_its_build(self):
+        self.play_by_python()
+        to = self.place / "carried" / "pack.tar.xz"
+        argv = ["gpu_check", "--build", str(self.place / "build"), "--pack", str(to)]
+        with unittest.mock.patch.object(sys, "argv", argv), contextlib.redirect_stdout(io.StringIO()):
+            self.assertEqual(gpu_check.main(), 0)
+        self.assertEqual(os.listdir(to.parent), ["pack.tar.xz"])
+        check = run.Check(self.place, argparse.Namespace(dry=False, build=to, seconds=9))
+        self.assertEqual(sorted(os.listdir(check.build_dir)), sorted(["lib", "llmgen", *PROGRAMS["build/tests/simt/hardware"]]))
+        check.entry = {"name": "devices", "lines": []}
+        check.limit_at = time.monotonic() + 9
+        self.assertIn("Python 3", check.must([check.llmgen(), "--version"]).stdout)
+        check.close()
+        self.assertFalse(check.build_dir.exists())
+
+    def test_a_pack_without_a_build_makes_one(self):
+        asked = []
+        with unittest.mock.patch.object(sys, "argv", ["gpu_check", "--pack", str(self.place / "p.tar.gz")]), \
+                unittest.mock.patch.object(subprocess, "run", lambda c, **_: asked.append(c) or argparse.Namespace(returncode=1)):
+            self.assertEqual(gpu_check.main(), 1)
+        self.assertIn("-DLLMGEN_CUDA_ARCHITECTURES=90a", asked[0])
+        self.assertEqual(len(asked), 1)
+
+    def test_packed_programs_bring_their_libraries(self):
+        self.play_by_python()
         to = self.place / "packed"
         said = io.StringIO()
         with unittest.mock.patch.object(sys, "argv", ["gpu_check", "--build", str(self.place / "build"), "--pack", str(to)]), \
@@ -221,8 +260,9 @@ class GpuCheck(unittest.TestCase):
             check.entry = {"name": "card"}
             with unittest.mock.patch.dict(os.environ, {"LD_LIBRARY_PATH": "/mine"}):
                 self.assertEqual(check.environment(["python"]), {"GPU_CHECK_STEP": "card"})
-                self.assertEqual(check.environment([to / "hardware_bench"]), {"GPU_CHECK_STEP": "card", "LD_LIBRARY_PATH": ":".join(
-                    [str(to / "lib"), "/mine", str(self.place / "nvidia/cu13/lib")])})
+                self.assertEqual(check.environment([to / "hardware_bench"]), {
+                    "GPU_CHECK_STEP": "card", "LLMGEN_TEST_DATA": str(self.place / "tests/data"), "LD_LIBRARY_PATH": ":".join(
+                        [str(to / "lib"), "/mine", str(self.place / "nvidia/cu13/lib")])})
             check.close()
         (self.place / "build/tests/simt/hardware/hardware_bench").unlink()
         with unittest.mock.patch.object(sys, "argv", ["gpu_check", "--build", str(self.place / "build"), "--pack", str(to)]), \

@@ -6,6 +6,8 @@ import platform
 import re
 import shutil
 import subprocess
+import tarfile
+import tempfile
 
 from gpu_check_steps.run import PLACES, Missing, Wrong
 
@@ -32,17 +34,44 @@ def build(check):
     if check.options.build is not None:
         check.llmgen()
         return check.say(f"taken as it is: {check.build_dir}")
-    check.must(["cmake", "-S", check.root, "-B", check.build_dir, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DLLMGEN_CUDA=ON",
-                "-DLLMGEN_CUDA_ARCHITECTURES=native", "-DLLMGEN_HARDWARE_TESTS=ON", "-DLLMGEN_SIMT_SANITIZE="])
-    check.must(["cmake", "--build", check.build_dir, "--parallel", str(os.cpu_count() or 2), "--target", *TARGETS])
+    for command in commands(check.root, check.build_dir, "native"):
+        check.must(command)
     check.say(f"built in {check.build_dir}")
+
+
+def commands(root, build_dir, architectures):
+    yield ["cmake", "-S", root, "-B", build_dir, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DLLMGEN_CUDA=ON",
+           f"-DLLMGEN_CUDA_ARCHITECTURES={architectures}", "-DLLMGEN_HARDWARE_TESTS=ON", "-DLLMGEN_SIMT_SANITIZE="]
+    yield ["cmake", "--build", build_dir, "--parallel", str(os.cpu_count() or 2), "--target", *TARGETS]
 
 
 # Every machine has its own, which its driver and the others of its libraries go with.
 OF_THE_SYSTEM = re.compile(r"(ld-linux|libc\.|libm\.|libpthread|libdl|librt|libresolv|libstdc\+\+|libgcc_s)")
 
 
-def pack(build_dir, to):
+ARCHIVES = (".tar.xz", ".tar.gz")
+
+
+def pack(root, build_dir, to, architectures):
+    """The programs and the libraries that they need, as a folder or an archive of it. Without a build one is made."""
+    if build_dir is None:
+        build_dir = root / "build" / "gpu_check_pack"
+        for command in commands(root, build_dir, architectures):
+            if subprocess.run(command, check=False).returncode != 0:
+                return 1
+    if not to.name.endswith(ARCHIVES):
+        return pack_folder(build_dir, to)
+    with tempfile.TemporaryDirectory() as folder:
+        code = pack_folder(build_dir, pathlib.Path(folder))
+        if code == 0:
+            to.parent.mkdir(parents=True, exist_ok=True)
+            with tarfile.open(to, "w:" + to.name[-2:]) as archive:
+                archive.add(folder, ".")
+            print(f"gpu_check: {to.stat().st_size / 2**20:.1f} MiB as {to}")
+    return code
+
+
+def pack_folder(build_dir, to):
     (to / "lib").mkdir(parents=True, exist_ok=True)
     for name in TARGETS:
         found = [build_dir / place / name for place in PLACES if (build_dir / place / name).is_file()]

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import tempfile
 import time
 import traceback
@@ -45,6 +46,10 @@ class Check:
         self.no_gpu = ""  # why there is none
         self.scratch = pathlib.Path(tempfile.mkdtemp(prefix="gpu_check_"))
         self.limit_at = 0.0
+        if self.build_dir.is_file():  # as --pack made it
+            packed, self.build_dir = self.build_dir, (self.scratch / "build").resolve()
+            with tarfile.open(packed) as archive:
+                archive.extractall(self.build_dir)
 
     # --- steps
 
@@ -132,6 +137,7 @@ class Check:
         own = {"GPU_CHECK_STEP": self.entry["name"]}
         if not any(str(part).startswith(str(self.build_dir)) for part in command):  # nvcc, python: they have their own
             return own
+        own["LLMGEN_TEST_DATA"] = str(self.root / "tests" / "data")  # wherever the tests were built
         places = [str(self.build_dir / "lib")] if (self.build_dir / "lib").is_dir() else []
         # cuBLASLt as PyPI's wheels have it, for machines without a whole toolkit; looked for last
         places += [path for path in os.environ.get("LD_LIBRARY_PATH", "").split(":") if path]
