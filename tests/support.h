@@ -9,8 +9,8 @@
 
 namespace llmgen::test {
 
-/// tests/data of this tree, or what the environment names: a test may run on another machine than it was built
-/// on.
+/// tests/data of this tree, or what the environment names: a test may run on another machine than it was
+/// built on.
 inline std::filesystem::path data(const std::string& name) {
     const char* given = std::getenv("LLMGEN_TEST_DATA");
     return std::filesystem::path(given != nullptr ? given : LLMGEN_TEST_DATA) / name;
