@@ -281,9 +281,9 @@ Value batch(Interpreter& in, const Value& v, Arguments&& a) {
             done = true;
             if (row.empty()) return std::nullopt;
             const std::int64_t size = fill.is_none() ? 0 : index_value(count);
-            while (std::int64_t(row.size()) < size) {
-                in.charge(sizeof(Value));
-                row.push_back(fill);
+            if (std::int64_t(row.size()) < size) {
+                in.charge(std::size_t(std::min(size, std::int64_t(1) << 32)) * sizeof(Value));
+                row.resize(std::size_t(size), fill);
             }
             return Value::list(std::move(row));
         };
