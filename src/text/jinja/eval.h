@@ -92,6 +92,7 @@ public:
 private:
     enum class Flow { next, break_loop, continue_loop };
     class Depth;
+    bool stack_ends() const;
 
     Flow execute(const Body& body, TextBuilder& out);
     Flow execute(const Stmt& s, TextBuilder& out);
@@ -171,6 +172,7 @@ using FilterFunction = Value (*)(Interpreter&, const Value&, Arguments&&);
 using TestFunction = bool (*)(Interpreter&, const Value&, Arguments&&);
 FilterFunction find_filter(std::string_view name);
 FilterFunction find_sequence_filter(std::string_view name);
+FilterFunction find_number_filter(std::string_view name);
 TestFunction find_test(std::string_view name);
 /// The filter that has a file of its own.
 Value word_wrap(Interpreter& in, const Value& v, Arguments&& a);
@@ -179,6 +181,9 @@ Value word_wrap(Interpreter& in, const Value& v, Arguments&& a);
 /// that the sandbox forbids.
 std::optional<Value> find_method(Interpreter& in, const Value& self, std::string_view name);
 Value string_method(Interpreter& in, const Value& self, const std::string& name, Arguments&& a);
+bool is_string_method(std::string_view name);
+/// Raises the TypeError of a call that gives any.
+void no_arguments(const std::string& method, const Arguments& a);
 
 /// The values that every template sees: range, dict, namespace, cycler, joiner, raise_exception,
 /// strftime_now.
