@@ -52,6 +52,9 @@ public:
 
     /// Whether `text` stands in the template's own words (its text and string constants).
     bool writes(std::string_view text) const;
+    /// Ids, ascending, of the tokenizer's added tokens that aren't special, yet words of the template
+    /// ("<think>"): EncodeOptions::control_ids of a rendered chat.
+    std::vector<int> control_ids(const Tokenizer& tokenizer) const;
 
     class Impl;
 

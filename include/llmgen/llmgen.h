@@ -26,6 +26,7 @@
 namespace llmgen {
 
 struct EngineOptions {
+    static constexpr int kLargestChunk = 65536;
     std::string
         model;  // a directory, ORG/NAME in the Hugging Face cache, or "" = LLMGEN_MODEL, else quickstart's
     std::string device = "auto";   // auto | cpu | cuda | cuda:N

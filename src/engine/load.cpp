@@ -19,8 +19,9 @@ void check(const EngineOptions& options) {
     if (options.threads < 0) fail_usage("--threads {}: must not be negative", options.threads);
     if (options.max_sequences < 1 || options.max_sequences > 4096)
         fail_usage("max_sequences {}: must lie between 1 and 4096", options.max_sequences);
-    if (options.prefill_chunk < 1 || options.prefill_chunk > 65536)
-        fail_usage("prefill_chunk {}: must lie between 1 and 65536", options.prefill_chunk);
+    if (options.prefill_chunk < 1 || options.prefill_chunk > EngineOptions::kLargestChunk)
+        fail_usage("prefill_chunk {}: must lie between 1 and {}", options.prefill_chunk,
+                   EngineOptions::kLargestChunk);
     if (options.max_slowdown != 0 && !(options.max_slowdown >= 1 && options.max_slowdown <= 1e6))
         fail_usage("max_slowdown {}: must be 0 (no limit) or at least 1", options.max_slowdown);
 }
@@ -68,13 +69,7 @@ void Engine::Impl::load_text(const std::filesystem::path& directory, int vocab_s
     } catch (const Error& error) {
         template_fault_ = error.what();
     }
-    if (!chat_template_) return;
-    for (const int id : tokenizer_->ordinary_added_ids()) {
-        const std::string token = tokenizer_->token(id);
-        const bool blank =
-            token.find_first_not_of(" \t\n\r") == std::string::npos;  // runs of spaces are words
-        if (!blank && chat_template_->writes(token)) control_ids_.push_back(id);
-    }
+    if (chat_template_) control_ids_ = chat_template_->control_ids(*tokenizer_);
 }
 
 std::unique_ptr<LoadedModel> Engine::Impl::load() {

@@ -87,6 +87,13 @@ TEST(Batch, BadValuesAreSaidInTheirLine) {
         {R"("stop_token_ids":[262])", "262"},
         {R"("stop":[""])", "stop"},
         {R"("token_ids":[1])", "one of"},
+        {R"("max_tokens":3)", "max_new_tokens"},
+        {R"("stop_sequences":["a"])", "stop"},
+        {R"("n":2)", "must be 1"},
+        {R"("response_format":{"type":"json_object"})", "response_format"},
+        {R"("raw":true,"tools":[])", "tools"},
+        {R"("raw":true,"system":"x")", "system"},
+        {R"("presence_penalty":1e308)", "presence_penalty"},
         {R"("max_new_token":3)", "max_new_tokens"}};
     std::string text;
     for (const auto& [field, said] : bad)
@@ -101,6 +108,96 @@ TEST(Batch, BadValuesAreSaidInTheirLine) {
             << bad[i].first;
         EXPECT_FALSE(out[2 * i + 1].contains("error")) << out[2 * i + 1];
     }
+}
+
+TEST(Batch, WhatATemplateReadsReachesIt) {
+    TempDir dir;
+    const std::string jinja =
+        dir.file("t.jinja", "{{ messages[0].content }}{{ more }}{{ documents|length if documents }}");
+    const std::string in = dir.file(
+        "in.jsonl", R"({"prompt":"a","chat_template_kwargs":{"more":"X"}})"
+                    "\n"
+                    R"({"prompt":"a","documents":[{"text":"1"},{"text":"2"}]})"
+                    "\n"
+                    R"({"messages":[{"role":"user","content":"b"}],"chat_template_kwargs":{"more":"Y"}})"
+                    "\n"
+                    R"({"messages":[{"role":"user","content":"b"}],"system":"lost"})"
+                    "\n"
+                    R"({"token_ids":[1],"chat_template_kwargs":{}})"
+                    "\n"
+                    R"({"token_ids":[1],"raw":true})");
+    run(batch({in, "-o", dir.at("out.jsonl"), "--chat-template", jinja, "--max-new-tokens", "1"}));
+    const std::vector<json> out = read_lines(dir.at("out.jsonl"));
+    ASSERT_EQ(out.size(), 6u);
+    EXPECT_EQ(out[0]["prompt"]["formatted"], "aX");
+    EXPECT_EQ(out[1]["prompt"]["formatted"], "a2");
+    EXPECT_EQ(out[2]["prompt"]["formatted"], "bY");
+    for (const std::size_t i : {3u, 4u, 5u}) EXPECT_TRUE(out[i].contains("error")) << i;
+}
+
+// The OpenAI form: what was asked for is in the answer, and what can't be done is said.
+TEST(Batch, TheOpenAiFormHasItsLogprobsAndSaysWhatItCannot) {
+    TempDir dir;
+    const auto line = [](const std::string& url, const std::string& body) {
+        return R"({"custom_id":"c","method":"POST","url":"/v1/)" + url + R"(","body":{)" + body + "}}\n";
+    };
+    const std::string chat = R"("messages":[{"role":"user","content":"x"}],"max_tokens":3,"ignore_eos":true)";
+    const std::vector<std::string> refused = {R"("n":2)",
+                                              R"("response_format":{"type":"json_object"})",
+                                              R"("tool_choice":"required")",
+                                              R"("functions":[])",
+                                              R"("top_logprobs":2)",
+                                              R"("max_token":2)"};
+    std::string text =
+        line("chat/completions", chat + R"(,"logprobs":true,"top_logprobs":2)") +
+        line("completions", R"("prompt":"ab","max_tokens":3,"logprobs":2,"ignore_eos":true)") +
+        line("chat/completions", chat + R"(,"n":1,"response_format":{"type":"text"},"user":"me")");
+    for (const std::string& field : refused) text += line("chat/completions", chat + "," + field);
+    const Outcome outcome = run(batch({dir.file("in.jsonl", text), "-o", dir.at("out.jsonl"), "--greedy"}));
+    EXPECT_EQ(outcome.code, 1) << outcome.err;
+    const std::vector<json> out = read_lines(dir.at("out.jsonl"));
+    ASSERT_EQ(out.size(), 3 + refused.size());
+    const json content = out[0]["response"]["body"]["choices"][0]["logprobs"]["content"];
+    ASSERT_EQ(content.size(), 3u) << out[0];
+    for (const json& token : content) {
+        EXPECT_LE(token["logprob"].get<double>(), 0);
+        ASSERT_EQ(token["top_logprobs"].size(), 2u);
+        EXPECT_EQ(token["top_logprobs"][0]["token"], token["token"]);  // greedy
+        EXPECT_TRUE(token["bytes"].is_null() || token["bytes"].is_array());
+    }
+    const json parts = out[1]["response"]["body"]["choices"][0]["logprobs"];
+    EXPECT_EQ(parts["tokens"].size(), 3u);
+    EXPECT_EQ(parts["token_logprobs"].size(), 3u);
+    EXPECT_EQ(parts["top_logprobs"].size(), 3u);
+    EXPECT_EQ(parts["text_offset"][0], 0);
+    EXPECT_TRUE(out[2]["response"]["body"]["choices"][0]["logprobs"].is_null()) << out[2];
+    for (std::size_t i = 3; i < out.size(); ++i) EXPECT_EQ(out[i]["response"]["status_code"], 400) << out[i];
+}
+
+TEST(Batch, AnIdThatLooksLikeTheirsIsOurs) {
+    TempDir dir;
+    std::string text;
+    for (const int i : {9, 1, 2})
+        text += R"({"id":"batch_req_)" + std::to_string(i) +
+                R"(","prompt":"a","max_new_tokens":1})"
+                "\n";
+    const std::string in = dir.file("in.jsonl", text);
+    ASSERT_EQ(run(batch({in, "-o", dir.at("out.jsonl")})).code, 0);
+    const std::string whole = slurp(dir.at("out.jsonl"));
+    const Outcome again = run(batch({in, "-o", dir.at("out.jsonl"), "--resume"}));
+    EXPECT_EQ(again.code, 0) << again.err;
+    EXPECT_THAT(again.err, HasSubstr("3 were done before"));
+    EXPECT_EQ(slurp(dir.at("out.jsonl")), whole);
+}
+
+TEST(Batch, DevicesAreNoFilesToKeep) {
+    TempDir dir;
+    const std::string in = dir.file("in.jsonl", R"({"prompt":"a","max_new_tokens":1})");
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(run(batch({in, "-o", "/dev/null"})).code, 0);
+    EXPECT_EQ(run(batch({in, "-o", "/dev/null", "--resume"})).code, 1);
+    const Outcome full = run(batch({in, "-o", "/dev/full"}));
+    EXPECT_EQ(full.code, 1);
+    EXPECT_THAT(full.err, HasSubstr("/dev/full"));
 }
 
 TEST(Batch, TheSameIdsAsAlone) {

@@ -7,6 +7,7 @@
 #include "app/cli/io.h"
 #include "app/cli/json.h"
 #include "app/cli/session.h"
+#include "base/utf8.h"
 #include "llmgen/error.h"
 
 namespace llmgen::app {
@@ -74,6 +75,9 @@ TEST(Numbers, EscapesOfStop) {
     EXPECT_EQ(unescape("a\\nb\\t\\\\n"), "a\nb\t\\n");
     EXPECT_EQ(unescape("\\x41\\u00e9"), "Aé");
     EXPECT_EQ(unescape("\\d \\x4 \\"), "\\d \\x4 \\");
+    EXPECT_EQ(unescape("<\\ud83d\\ude00>"), "<\xf0\x9f\x98\x80>");  // as JSON writes it
+    for (const char* half : {"\\ud83d", "\\ude00", "\\ud83dx", "\\ud83d\\u0041"})
+        EXPECT_FALSE(utf8::is_valid(unescape(half))) << half;
 }
 
 TEST(Numbers, EditDistanceCountsASwapOnce) {

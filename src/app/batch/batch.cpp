@@ -116,26 +116,34 @@ private:
         work_.notify_all();
     }
 
+    // Waits for the job's end and makes its line; "" where it was cancelled.
+    Tally answer_of(Job& job, std::string& line) const {
+        if (!job.stream) {
+            line = error_line(job.item, job.item.error);
+            return {.failed = 1};
+        }
+        const Result& result = job.stream->result();
+        if (result.finish_reason == FinishReason::cancelled) return {};
+        line = result_line(job.item, result, engine_.info(), engine_.tokenizer());
+        const bool failed = result.finish_reason == FinishReason::error;
+        return {failed ? 0u : 1u, failed ? 1u : 0u, result.prompt_ids.size(),
+                std::size_t(result.cached_tokens), result.token_ids.size()};
+    }
+
     // Waits for the job's end and writes its line.
     void complete(const JobPtr& job) {
         std::string line;
         Tally add;
-        bool cancelled = false;
-        if (!job->stream) {
-            line = error_line(job->item, job->item.error);
-            add.failed = 1;
-        } else {
-            const Result& result = job->stream->result();
-            cancelled = result.finish_reason == FinishReason::cancelled;
-            line = result_line(job->item, result, engine_.info(), engine_.tokenizer());
-            const bool failed = result.finish_reason == FinishReason::error;
-            add = {failed ? 0u : 1u, failed ? 1u : 0u, result.prompt_ids.size(),
-                   std::size_t(result.cached_tokens), result.token_ids.size()};
+        std::exception_ptr failure;
+        try {
+            add = answer_of(*job, line);
+        } catch (...) {  // out of memory; nothing may leave a thread
+            failure = std::current_exception();
         }
         const std::scoped_lock lock(mutex_);
         // In order nothing may follow a line that is missing: --resume would find a hole.
-        hole_ = hole_ || (ordered_ && cancelled);
-        if (!cancelled && !failure_ && !hole_) {
+        hole_ = hole_ || (ordered_ && line.empty());
+        if (!failure && !line.empty() && !failure_ && !hole_) {
             try {
                 sink_.write(line);
                 tally_.done += add.done;
@@ -144,9 +152,12 @@ private:
                 tally_.cached_tokens += add.cached_tokens;
                 tally_.output_tokens += add.output_tokens;
             } catch (...) {
-                failure_ = std::current_exception();
-                stop_locked();
+                failure = std::current_exception();
             }
+        }
+        if (failure && !failure_) {
+            failure_ = failure;
+            stop_locked();
         }
         std::erase(jobs_, job);
         --under_way_;

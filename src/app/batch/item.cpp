@@ -1,117 +1,45 @@
 #include "app/batch/item.h"
 
-#include <algorithm>
 #include <charconv>
-#include <climits>
-#include <ctime>
 
+#include "app/batch/fields.h"
+#include "app/batch/openai.h"
 #include "app/cli/io.h"
-#include "app/cli/numbers.h"
 #include "base/error.h"
 
 namespace llmgen::app {
 namespace {
 
-// A number of a field, checked like the flag of the same name.
-std::optional<int> integer(const JsonObject& o,
-                           const std::string& key,
-                           std::int64_t low,
-                           std::int64_t high = INT_MAX) {
-    const Json* value = o.find(key);
-    if (!value) return std::nullopt;
-    if (!value->is_number_integer())
-        fail("{}: \"{}\" must be a whole number, it is {}", o.where(), key,
-             printable(dump(*value).substr(0, 60)));
-    return int(parse_integer(o.where() + ": " + key, dump(*value), low, high));
-}
-
-std::optional<double> real(const JsonObject& o, const std::string& key, const RealRange& range) {
-    const Json* value = o.find(key);
-    if (!value) return std::nullopt;
-    if (!value->is_number())
-        fail("{}: \"{}\" must be a number, it is {}", o.where(), key, printable(dump(*value).substr(0, 60)));
-    return parse_real(o.where() + ": " + key, dump(*value), range);
-}
-
-void read_sampling(const JsonObject& o, Sampling& s) {
-    const auto set = [](auto& field, auto value) {
-        if (value) field = value;
+// Fields of other programs, which would be ignored in silence and change the answer.
+void refuse_foreign(const JsonObject& o) {
+    constexpr std::pair<const char*, const char*> kOurs[] = {
+        {"max_tokens", "max_new_tokens"}, {"max_completion_tokens", "max_new_tokens"},
+        {"stop_sequences", "stop"},       {"stop_strings", "stop"},
+        {"top_logprobs", "logprobs"},
     };
-    set(s.temperature, real(o, "temperature", {.low = 0}));
-    set(s.top_k, integer(o, "top_k", -1));
-    set(s.top_p, real(o, "top_p", {.low = 0, .high = 1}));
-    set(s.min_p, real(o, "min_p", {.low = 0, .high = 1}));
-    set(s.repetition_penalty, real(o, "repetition_penalty", {.low = 0, .open_low = true}));
-    set(s.presence_penalty, real(o, "presence_penalty", {}));
-    set(s.frequency_penalty, real(o, "frequency_penalty", {}));
-    if (o.boolean("greedy", false)) s.temperature = 0;
-    if (const Json* seed = o.find("seed")) {
-        if (!seed->is_number_integer()) fail("{}: \"seed\" must be a whole number", o.where());
-        s.seed = parse_unsigned(o.where() + ": seed", dump(*seed));
-    }
-    if (const Json* bias = o.find("logit_bias")) {
-        if (!bias->is_object()) fail("{}: \"logit_bias\" must be an object {{\"ID\": BIAS}}", o.where());
-        s.logit_bias.clear();
-        for (const auto& [id, value] : bias->items()) {
-            if (!value.is_number()) fail("{}: \"logit_bias\" must hold numbers", o.where());
-            s.logit_bias.emplace_back(int(parse_integer(o.where() + ": logit_bias", id, 0, INT_MAX)),
-                                      value.get<double>());
-        }
-    }
+    for (const auto& [theirs, ours] : kOurs)
+        if (o.find(theirs)) fail("{}: unknown field \"{}\"; is \"{}\" meant?", o.where(), theirs, ours);
+    for (const char* key : {"n", "best_of", "num_return_sequences"})
+        if (const Json* n = o.find(key); n && *n != 1)
+            fail("{}: \"{}\" must be 1: a line has one answer", o.where(), key);
+    if (o.find("response_format")) fail("{}: \"response_format\" isn't supported", o.where());
 }
 
-void read_stop(const JsonObject& o, Request& request) {
-    if (const Json* stop = o.find("stop")) {
-        request.stop.clear();
-        const auto add = [&](const Json& text) {
-            if (!text.is_string()) fail("{}: \"stop\" must be a string or an array of strings", o.where());
-            if (text.get_ref<const std::string&>().empty())
-                fail("{}: \"stop\" holds an empty string, which would stop at once", o.where());
-            request.stop.push_back(text.get<std::string>());
-        };
-        if (stop->is_array())
-            for (const Json& text : *stop) add(text);
-        else
-            add(*stop);
-    }
-    if (const Json* ids = o.find("stop_token_ids"))
-        request.stop_token_ids = ids_from_json(*ids, o.where() + ": stop_token_ids");
-    request.ignore_eos = o.boolean("ignore_eos", request.ignore_eos);
-}
-
-// Fields that both forms share.
-void read_common(const JsonObject& o, Request& request) {
-    read_sampling(o, request.sampling);
-    read_stop(o, request);
-    if (const auto priority = integer(o, "priority", INT_MIN)) request.priority = *priority;
-    request.cache_salt = o.string("cache_salt", request.cache_salt);
-}
-
-Chat read_chat(const JsonObject& o) {
-    Chat chat;
-    check_messages(*o.find("messages"), o.where());
-    chat.input.messages_json = o.raw("messages");
-    if (o.find("tools")) chat.input.tools_json = o.raw("tools");
-    if (o.find("documents")) chat.input.documents_json = o.raw("documents");
-    if (o.find("chat_template_kwargs")) {
-        const JsonObject variables(o.raw("chat_template_kwargs"), o.where() + ": chat_template_kwargs");
-        for (const auto& [name, value] : variables.members()) chat.input.variables[name] = value;
-    }
-    return chat;
-}
-
-// A misspelt field would be ignored in silence; a field of the user's own is none of our business.
-void refuse_misspelt(const JsonObject& o, const std::vector<std::string>& known) {
-    for (const auto& [key, value] : o.members()) {
-        if (key.size() > 40 || std::find(known.begin(), known.end(), key) != known.end()) continue;
-        for (const std::string& word : known)
-            if (word.size() > 4 && edit_distance(word, key) <= (word.size() < 7 ? 1u : 2u))
-                fail("{}: unknown field \"{}\"; is \"{}\" meant?", o.where(), printable(key), word);
-    }
+// What belongs to another kind of prompt than the line's.
+void refuse_without_effect(const JsonObject& o, bool raw) {
+    const bool chat = o.find("messages") || (o.find("prompt") && !raw);
+    if (o.find("system") && (raw || !o.find("prompt")))
+        fail("{}: \"system\" goes with a \"prompt\" that the chat template formats", o.where());
+    if (o.find("raw") && !o.find("prompt")) fail("{}: \"raw\" goes with \"prompt\"", o.where());
+    for (const char* key : {"tools", "documents", "chat_template_kwargs"})
+        if (o.find(key) && !chat)
+            fail("{}: \"{}\" needs the chat template: it doesn't go with \"raw\" or \"token_ids\"", o.where(),
+                 key);
 }
 
 void read_ours(const JsonObject& o, const BatchDefaults& defaults, BatchItem& item) {
     Request& request = item.request;
+    refuse_foreign(o);
     refuse_misspelt(o, {"prompt",
                         "messages",
                         "token_ids",
@@ -138,83 +66,28 @@ void read_ours(const JsonObject& o, const BatchDefaults& defaults, BatchItem& it
                         "documents",
                         "chat_template_kwargs"});
     read_common(o, request);
-    if (const auto n = integer(o, "max_new_tokens", 0)) request.max_new_tokens = n;
-    if (const auto n = integer(o, "logprobs", 0, 1 << 20)) request.logprobs = *n;
+    if (const auto n = integer_field(o, "max_new_tokens", 0)) request.max_new_tokens = n;
+    if (const auto n = integer_field(o, "logprobs", 0, 1 << 20)) request.logprobs = *n;
     const int sources =
         (o.find("prompt") ? 1 : 0) + (o.find("messages") ? 1 : 0) + (o.find("token_ids") ? 1 : 0);
     if (sources != 1)
         fail("{}: give one of \"prompt\", \"messages\", \"token_ids\"; there are {}", o.where(), sources);
+    const bool raw = o.find("prompt") && o.boolean("raw", defaults.raw);
+    refuse_without_effect(o, raw);
     if (o.find("token_ids")) {
         request.prompt = ids_from_json(*o.find("token_ids"), o.where() + ": token_ids");
     } else if (o.find("messages")) {
         request.prompt = read_chat(o);
+    } else if (raw) {
+        request.prompt = RawText{o.string("prompt")};
     } else {
-        std::string prompt = o.string("prompt");
-        if (o.boolean("raw", defaults.raw)) {
-            request.prompt = RawText{std::move(prompt)};
-            return;
-        }
+        const std::string prompt = o.string("prompt");
         if (prompt.empty()) fail("{}: empty prompt", o.where());
         Chat chat = Chat::user(prompt, o.string("system", defaults.system));
-        if (o.find("tools")) chat.input.tools_json = o.raw("tools");
+        read_template_fields(o, chat.input);
         request.prompt = std::move(chat);
     }
 }
-
-void read_openai(const JsonObject& line, BatchItem& item) {
-    const std::string url = line.string("url", "/v1/chat/completions");
-    if (url != "/v1/chat/completions" && url != "/v1/completions")
-        fail("{}: url \"{}\" isn't served; /v1/chat/completions and /v1/completions are", line.where(),
-             printable(url.substr(0, 100)));
-    item.chat_endpoint = url == "/v1/chat/completions";
-    if (!line.find("body")) fail("{}: no \"body\"", line.where());
-    const JsonObject body(line.raw("body"), line.where() + ", body");
-    Request& request = item.request;
-    read_common(body, request);
-    if (const auto n = integer(body, "n", 1); n.value_or(1) != 1) fail("{}: \"n\" must be 1", body.where());
-    for (const char* key : {"max_tokens", "max_completion_tokens"})
-        if (const auto n = integer(body, key, 0)) request.max_new_tokens = n;
-    item.model = body.string("model");
-    if (!item.chat_endpoint) {
-        if (const auto n = integer(body, "logprobs", 0, 1 << 20)) request.logprobs = *n;
-        if (!body.find("prompt")) fail("{}: no \"prompt\"", body.where());
-        if (body.find("prompt")->is_array())
-            request.prompt = ids_from_json(*body.find("prompt"), body.where() + ": prompt");
-        else
-            request.prompt = RawText{body.string("prompt")};
-        return;
-    }
-    if (body.boolean("logprobs", false))
-        request.logprobs = integer(body, "top_logprobs", 0, 1 << 20).value_or(0);
-    if (!body.find("messages")) fail("{}: no \"messages\"", body.where());
-    request.prompt = read_chat(body);
-}
-
-std::string batch_id(const BatchItem& item) { return fmt::format("batch_req_{}", item.line); }
-
-Json openai_body(const BatchItem& item, const Result& result, const EngineInfo& info) {
-    const bool stopped =
-        result.finish_reason == FinishReason::eos || result.finish_reason == FinishReason::stop_string;
-    Json choice{{"index", 0}};
-    if (item.chat_endpoint)
-        choice["message"] = {{"role", "assistant"}, {"content", result.text}};
-    else
-        choice["text"] = result.text;
-    choice["logprobs"] = nullptr;
-    choice["finish_reason"] = stopped ? "stop" : "length";
-    const std::size_t n_prompt = result.prompt_ids.size(), n_out = result.token_ids.size();
-    return Json{{"id", (item.chat_endpoint ? "chatcmpl-" : "cmpl-") + std::to_string(item.line)},
-                {"object", item.chat_endpoint ? "chat.completion" : "text_completion"},
-                {"created", std::int64_t(std::time(nullptr))},
-                {"model", item.model.empty() ? info.model_path : item.model},
-                {"choices", Json::array({std::move(choice)})},
-                {"usage",
-                 {{"prompt_tokens", n_prompt},
-                  {"completion_tokens", n_out},
-                  {"total_tokens", n_prompt + n_out},
-                  {"prompt_tokens_details", {{"cached_tokens", result.cached_tokens}}}}}};
-}
-
 }  // namespace
 
 BatchItem parse_item(const std::string& text,
@@ -255,12 +128,12 @@ std::string result_line(const BatchItem& item,
     if (result.finish_reason == FinishReason::error) return error_line(item, result.error);
     Json out;
     if (item.openai) {
-        out = Json{{"id", batch_id(item)},
+        out = Json{{"id", openai_id(item)},
                    {"custom_id", item.id},
                    {"response",
                     {{"status_code", 200},
-                     {"request_id", batch_id(item)},
-                     {"body", openai_body(item, result, info)}}},
+                     {"request_id", openai_id(item)},
+                     {"body", openai_body(item, result, info, tokenizer)}}},
                    {"error", nullptr}};
     } else {
         out = Json{{"id", item.id}, {"line", item.line}};
@@ -276,10 +149,10 @@ std::string error_line(const BatchItem& item, const std::string& message) {
     if (!item.openai)
         return dump(Json{{"id", item.id}, {"line", item.line}, {"error", {{"message", text}}}}) + "\n";
     const Json error{{"message", text}, {"type", "invalid_request_error"}};
-    return dump(Json{{"id", batch_id(item)},
+    return dump(Json{{"id", openai_id(item)},
                      {"custom_id", item.id},
                      {"response",
-                      {{"status_code", 400}, {"request_id", batch_id(item)}, {"body", {{"error", error}}}}},
+                      {{"status_code", 400}, {"request_id", openai_id(item)}, {"body", {{"error", error}}}}},
                      {"error", {{"code", "request_failed"}, {"message", text}}}}) +
            "\n";
 }
@@ -290,7 +163,9 @@ DoneLine read_done_line(std::string_view text) {
     if (!text.starts_with("{") || !text.ends_with("}")) return done;
     constexpr std::string_view kOpenai = "{\"id\":\"batch_req_", kOurs = ",\"line\":";
     std::string_view number;
-    if (text.starts_with(kOpenai))
+    const std::size_t quote = text.find('"', kOpenai.size());
+    if (text.starts_with(kOpenai) && quote != std::string_view::npos &&
+        text.substr(quote).starts_with("\",\"custom_id\":"))  // else an id of ours that looks like theirs
         number = text.substr(kOpenai.size());
     else if (const std::size_t at = text.find(kOurs); at != std::string_view::npos)
         number = text.substr(at + kOurs.size());

@@ -19,11 +19,18 @@ Sink::Sink(const std::string& path, Mode mode, const std::string& input) : path_
         fd_ = 1;
         return;
     }
-    const int flags = O_RDWR | O_CREAT | O_CLOEXEC | (mode == Mode::create ? O_EXCL : 0);
-    fd_ = ::open(path.c_str(), flags, 0666);
+    // Of what is no file (/dev/null, a terminal, a named pipe) nothing is kept, so nothing can be lost.
+    struct stat status {};
+    const bool file =
+        ::stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode) || S_ISDIR(status.st_mode);
+    if (!file && mode == Mode::resume)
+        fail("-o {}: is no file, so there is nothing to resume", printable(path));
+    const int access = file ? O_RDWR | O_CREAT | (mode == Mode::create ? O_EXCL : 0) : O_WRONLY;
+    fd_ = ::open(path.c_str(), access | O_CLOEXEC, 0666);
     if (fd_ < 0 && errno == EEXIST)
         fail("{} exists; --resume goes on with it, --overwrite starts anew", printable(path));
     if (fd_ < 0) fail("{}: {}", printable(path), std::strerror(errno));
+    if (!file) return;
     if (::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
         ::close(fd_);
         fail("{}: another process is writing it", printable(path));

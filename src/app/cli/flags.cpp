@@ -12,6 +12,12 @@ namespace {
 // The name to show in messages: the last of "-q,--quiet", which is the long one.
 std::string shown_name(const std::string& names) { return names.substr(names.find_last_of(',') + 1); }
 
+// An empty name is a variable of the shell that isn't set. It would mean the default model, or no trace.
+void refuse_no_name(const std::string& type, const std::string& flag, const std::string& value) {
+    const bool is_path = type.starts_with("FILE") || type.starts_with("DIR");
+    if (is_path && value.empty()) fail_usage("{}: the name is empty", flag);
+}
+
 std::vector<std::string> split_choices(const std::string& choices) {
     return CLI::detail::split(choices, '|');
 }
@@ -60,16 +66,20 @@ CLI::Option* Flags::text(const std::string& names,
                          std::string& target,
                          const std::string& type,
                          const std::string& text) {
-    return custom(names, type, text,
-                  [&target](const std::string&, const std::string& value) { target = value; });
+    return custom(names, type, text, [&target, type](const std::string& name, const std::string& value) {
+        refuse_no_name(type, name, value);
+        target = value;
+    });
 }
 
 CLI::Option* Flags::text(const std::string& names,
                          std::optional<std::string>& target,
                          const std::string& type,
                          const std::string& text) {
-    return custom(names, type, text,
-                  [&target](const std::string&, const std::string& value) { target = value; });
+    return custom(names, type, text, [&target, type](const std::string& name, const std::string& value) {
+        refuse_no_name(type, name, value);
+        target = value;
+    });
 }
 
 CLI::Option* Flags::repeated(const std::string& names,

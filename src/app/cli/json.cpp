@@ -118,18 +118,6 @@ bool JsonObject::boolean(const std::string& key, bool fallback) const {
     return value->get<bool>();
 }
 
-void JsonObject::expect_only(const std::vector<std::string>& known) const {
-    for (const auto& [key, value] : members_) {
-        if (std::find(known.begin(), known.end(), key) != known.end()) continue;
-        const auto closest = std::min_element(
-            known.begin(), known.end(),
-            [&, k = key](const auto& a, const auto& b) { return edit_distance(a, k) < edit_distance(b, k); });
-        const bool close = closest != known.end() && key.size() < 100 && edit_distance(*closest, key) <= 2;
-        fail("{}: unknown field \"{}\"{}", where_, printable(key.substr(0, 100)),
-             close ? "; is \"" + *closest + "\" meant?" : "");
-    }
-}
-
 void check_messages(const Json& messages, const std::string& where) {
     if (!messages.is_array()) fail("{}: messages are a JSON array, this is {}", where, messages.type_name());
     if (messages.empty()) fail("{}: no messages", where);

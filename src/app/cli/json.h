@@ -39,8 +39,6 @@ public:
     // Typed access: `fallback` where absent or null, Error naming the key where the type is another.
     std::string string(const std::string& key, const std::string& fallback = "") const;
     bool boolean(const std::string& key, bool fallback) const;
-    /// Refuses a key that isn't in `known`, with the closest of them.
-    void expect_only(const std::vector<std::string>& known) const;
 
 private:
     std::string where_;

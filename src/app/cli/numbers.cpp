@@ -128,7 +128,7 @@ std::pair<int, double> parse_bias(const std::string& name, std::string_view text
     if (colon == std::string_view::npos)
         fail_usage("{}: \"{}\" is not ID:BIAS, for example 42:-5", name, printable(text));
     return {int(parse_integer(name, text.substr(0, colon), 0, std::numeric_limits<int>::max())),
-            parse_real(name, text.substr(colon + 1), {})};
+            parse_real(name, text.substr(colon + 1), kPenaltyRange)};
 }
 
 std::string unescape(std::string_view text) {
@@ -155,8 +155,13 @@ std::string unescape(std::string_view text) {
             out += char(value);
             i += 2;
         } else if (next == 'u' && hex(i + 2, 4, value)) {
-            utf8::append(out, char32_t(value));
-            i += 4;
+            unsigned low = 0;  // of a character beyond U+FFFF, which JSON writes as two
+            const bool pair = value >> 10 == 0xD800 >> 10 &&
+                              text.substr(std::min(i + 6, text.size())).starts_with("\\u") &&
+                              hex(i + 8, 4, low) && low >> 10 == 0xDC00 >> 10;
+            utf8::append(
+                out, pair ? char32_t(0x10000 + ((value & 0x3FF) << 10 | (low & 0x3FF))) : char32_t(value));
+            i += pair ? 10 : 4;
         } else {
             out += text[i];
             continue;

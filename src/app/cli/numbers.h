@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "llmgen/llmgen.h"
+
 namespace llmgen::app {
 
 std::int64_t parse_integer(const std::string& name,
@@ -24,6 +26,12 @@ struct RealRange {
     double high = std::numeric_limits<double>::max();
     bool open_low = false;
 };
+inline constexpr RealRange kTemperatureRange{.low = 0};
+inline constexpr RealRange kShareRange{.low = 0, .high = 1};  // top-p, min-p
+inline constexpr RealRange kPenaltyRange{.low = -Sampling::kLargestPenalty,
+                                         .high = Sampling::kLargestPenalty};
+inline constexpr RealRange kRepetitionRange{.low = 1 / Sampling::kLargestPenalty,
+                                            .high = Sampling::kLargestPenalty};
 double parse_real(const std::string& name, std::string_view text, const RealRange& range);
 
 /// "1048576", "512K", "512M", "4GiB", "1.5G": powers of 1024, whatever the spelling.
@@ -35,7 +43,9 @@ std::vector<int> parse_ids(const std::string& name, std::string_view text);
 /// "ID:BIAS"
 std::pair<int, double> parse_bias(const std::string& name, std::string_view text);
 
-/// Backslash escapes of --stop: \n \r \t \0 \\ \xHH (one byte) \uHHHH. Any other backslash stays as it is.
+/// Backslash escapes of --stop: \n \r \t \0 \\ \xHH (one byte) \uHHHH (two of them for what is beyond
+/// U+FFFF). Any other backslash stays as it is. Half a pair, or a byte that begins no character, gives no
+/// valid UTF-8.
 std::string unescape(std::string_view text);
 
 /// Number of edits (insert, delete, replace, swap of neighbours) between two words, for hints.

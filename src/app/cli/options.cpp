@@ -1,5 +1,7 @@
 #include "app/cli/options.h"
 
+#include <algorithm>
+#include <cctype>
 #include <climits>
 
 #include "app/cli/io.h"
@@ -34,7 +36,7 @@ void EngineFlags::add_to(Flags& flags) {
     flags.flag_off("--no-mmap", engine.map_weights,
                    "read the weights instead of mapping the files: for network disks");
     flags.integer("--threads", engine.threads, 1, 4096, "CPU threads (one per core)");
-    flags.integer("--prefill-chunk", engine.prefill_chunk, 1, INT_MAX,
+    flags.integer("--prefill-chunk", engine.prefill_chunk, 1, EngineOptions::kLargestChunk,
                   "prompt tokens computed in one step, at most");
     flags.flag_off("--no-prefix-cache", engine.prefix_cache, "don't share keys and values of equal prefixes");
     flags.flag_off("--no-generation-config", engine.use_generation_config,
@@ -61,7 +63,13 @@ void GenerationFlags::add_to(Flags& flags) {
                    [this](const std::string&, const std::string& value) {
                        if (value.empty())
                            fail_usage("--stop: the text is empty, it would stop every answer at once");
-                       stop.push_back(utf8::repair(unescape(value)));
+                       // As a shell passes it, it may be no UTF-8; what our escapes make of it must be.
+                       const std::string text = unescape(utf8::repair(value));
+                       if (!utf8::is_valid(text))
+                           fail_usage(
+                               "--stop: \"{}\" is no valid UTF-8, which the text of an answer always is",
+                               printable(value));
+                       stop.push_back(text);
                    });
     flags.repeated("--stop-token-id", "ID", "end after this token; repeatable",
                    [this](const std::string& name, const std::string& value) {
@@ -71,17 +79,17 @@ void GenerationFlags::add_to(Flags& flags) {
 
     flags.group("Sampling (penalties, temperature, top-k, top-p, min-p: in this order)");
     flags.flag("--greedy", greedy, "always the likeliest token; the same as --temperature 0");
-    flags.real("--temperature", sampling.temperature, {.low = 0}, "0: greedy; 1: as the model says");
+    flags.real("--temperature", sampling.temperature, kTemperatureRange, "0: greedy; 1: as the model says");
     flags.integer("--top-k", sampling.top_k, -1, INT_MAX, "only the K likeliest (0 or -1: all)");
-    flags.real("--top-p", sampling.top_p, {.low = 0, .high = 1},
-               "the likeliest that together reach P (1: all)");
-    flags.real("--min-p", sampling.min_p, {.low = 0, .high = 1},
+    flags.real("--top-p", sampling.top_p, kShareRange, "the likeliest that together reach P (1: all)");
+    flags.real("--min-p", sampling.min_p, kShareRange,
                "those at least P times as likely as the best (0: all)");
-    flags.real("--repetition-penalty", sampling.repetition_penalty, {.low = 0, .open_low = true},
+    flags.real("--repetition-penalty", sampling.repetition_penalty, kRepetitionRange,
                "over prompt and answer (1: off)");
-    flags.real("--presence-penalty", sampling.presence_penalty, {},
+    flags.real("--presence-penalty", sampling.presence_penalty, kPenaltyRange,
                "for each token that the answer has (0: off)");
-    flags.real("--frequency-penalty", sampling.frequency_penalty, {}, "the same, times its count (0: off)");
+    flags.real("--frequency-penalty", sampling.frequency_penalty, kPenaltyRange,
+               "the same, times its count (0: off)");
     flags.custom("--seed", "N", "the same seed gives the same answer (drawn, and shown by --stats)",
                  [this](const std::string& name, const std::string& value) {
                      sampling.seed = parse_unsigned(name, value);
@@ -135,6 +143,13 @@ void TemplateFlags::fill(RenderInput& input) const {
         if (equals == 0 || equals == std::string::npos)
             fail_usage("--set: \"{}\" is not NAME=JSON, for example enable_thinking=false", printable(entry));
         const std::string name = entry.substr(0, equals);
+        const bool is_name = std::all_of(name.begin(), name.end(), [](unsigned char c) {
+            return c == '_' || std::isalnum(c) || c >= 0x80;
+        });
+        if (!is_name || std::isdigit(static_cast<unsigned char>(name[0])))
+            fail_usage("--set: \"{}\" is no name that a template could read", printable(name));
+        if (name == "messages")
+            fail_usage("--set messages: the conversation itself is given by --prompt or --messages");
         std::string value = utf8::repair(entry.substr(equals + 1));
         try {
             parse_json(value, "--set " + printable(name));
