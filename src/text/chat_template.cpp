@@ -333,6 +333,17 @@ bool ChatTemplate::writes(std::string_view text) const {
     return in(impl_->main) || in(impl_->tool_use);
 }
 
+std::vector<int> ChatTemplate::control_ids(const Tokenizer& tokenizer) const {
+    std::vector<int> ids;
+    for (const int id : tokenizer.ordinary_added_ids()) {
+        const std::string token = tokenizer.token(id);
+        const bool blank =
+            token.find_first_not_of(" \t\n\r") == std::string::npos;  // runs of spaces are words
+        if (!blank && writes(token)) ids.push_back(id);
+    }
+    return ids;
+}
+
 ChatTemplate ChatTemplate::parse(std::string_view text,
                                  std::optional<std::string> bos_token,
                                  std::optional<std::string> eos_token,

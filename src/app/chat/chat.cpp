@@ -59,18 +59,18 @@ void set_parameter(GenerationFlags& target,
         field = reset ? at_first : parse_real(name, value, range);
     };
     if (name == "temperature") {
-        real(s.temperature, first.temperature, {.low = 0});
+        real(s.temperature, first.temperature, kTemperatureRange);
         target.greedy = reset && initial.greedy;
     } else if (name == "top_p")
-        real(s.top_p, first.top_p, {.low = 0, .high = 1});
+        real(s.top_p, first.top_p, kShareRange);
     else if (name == "min_p")
-        real(s.min_p, first.min_p, {.low = 0, .high = 1});
+        real(s.min_p, first.min_p, kShareRange);
     else if (name == "repetition_penalty")
-        real(s.repetition_penalty, first.repetition_penalty, {.low = 0, .open_low = true});
+        real(s.repetition_penalty, first.repetition_penalty, kRepetitionRange);
     else if (name == "presence_penalty")
-        real(s.presence_penalty, first.presence_penalty, {});
+        real(s.presence_penalty, first.presence_penalty, kPenaltyRange);
     else if (name == "frequency_penalty")
-        real(s.frequency_penalty, first.frequency_penalty, {});
+        real(s.frequency_penalty, first.frequency_penalty, kPenaltyRange);
     else if (name == "top_k")
         s.top_k = reset ? first.top_k : int(parse_integer(name, value, -1, INT_MAX));
     else if (name == "seed")
@@ -84,14 +84,16 @@ void set_parameter(GenerationFlags& target,
 class ChatCommand : public Command {
 public:
     explicit ChatCommand(CLI::App& root)
-        : Command(add_subcommand(
-              root,
-              "chat",
-              "A conversation on the terminal",
-              "  llmgen chat --system \"Answer in one sentence.\"\n"
-              "  printf 'Hi\\nAnd again?\\n' | llmgen chat            # turns line by line\n"
-              "\n"
-              "In the chat /help lists the commands. Ctrl-C stops an answer, Ctrl-D leaves.")) {
+        : Command(
+              add_subcommand(root,
+                             "chat",
+                             "A conversation on the terminal",
+                             "  llmgen chat --system \"Answer in one sentence.\"\n"
+                             "  printf 'Hi\\nAnd again?\\n' | llmgen chat            # turns line by line\n"
+                             "\n"
+                             "In the chat /help lists the commands. Ctrl-C stops an answer, Ctrl-D leaves. "
+                             "Turns from a pipe: exit\n"
+                             "code 1 where one of them could not be answered.")) {
         Flags flags(*app_);
         flags.group("Conversation");
         flags.text("--system", system_, "TEXT", "system message");
@@ -106,6 +108,8 @@ public:
 
     int run(Context& context) override {
         generation_.request();  // contradictions show before the model is loaded
+        if (generation_.logprobs)
+            fail_usage("--logprobs stand in the record of a run, which a chat doesn't write");
         const EngineOptions options = engine_.options();
         const std::string saved = messages_.empty() ? "" : read_input(messages_);
         RenderInput variables;
@@ -116,7 +120,7 @@ public:
         if (!messages_.empty()) conversation.from_text(saved, printable(messages_));
         if (!system_.empty()) conversation.set_system(utf8::repair(system_));
         Editor editor(history_ ? default_history_file() : "");
-        Session session{context, engine, conversation, editor, generation_, generation_, {}, {}};
+        Session session{context, engine, conversation, editor, generation_, generation_, {}, {}, false};
         if (editor.is_interactive() && !engine_.quiet)
             write_stderr(fmt::format("{} on {}. /help lists the commands, Ctrl-D leaves.\n",
                                      printable(engine.info().model_path), printable(engine.info().device)));
@@ -133,6 +137,7 @@ private:
         const GenerationFlags& initial;
         std::optional<Result> last;
         std::optional<double> bandwidth;
+        bool failed = false;  // a turn had no answer
     };
     enum class Next { go_on, leave };
 
@@ -149,11 +154,11 @@ private:
             s.context.interrupts.on_interrupt([&s] { s.editor.interrupt(); });
             const std::optional<std::string> turn = read_turn(s);
             s.context.interrupts.on_interrupt({});
-            if (!turn) return interactive ? kDone : s.context.interrupts.exit_code();
+            if (!turn) return leave(s);
             if (trimmed(*turn).empty()) continue;
             try {
-                if (turn->starts_with("/") && !turn->starts_with("//")) {
-                    if (command(s, trimmed(*turn)) == Next::leave) return kDone;
+                if (is_command(*turn)) {
+                    if (command(s, trimmed(*turn)) == Next::leave) return leave(s);
                 } else {
                     s.conversation.add_user(turn->starts_with("//") ? turn->substr(1) : *turn);
                     answer(s);
@@ -162,9 +167,21 @@ private:
                 throw;
             } catch (const Error& error) {
                 say("{}", error.what());
+                s.failed = s.failed || !is_command(*turn);
             }
             if (!interactive && s.context.interrupts.exit_code()) return s.context.interrupts.exit_code();
         }
+    }
+
+    static bool is_command(const std::string& turn) {
+        return turn.starts_with("/") && !turn.starts_with("//");
+    }
+
+    // At a terminal a person has read what went wrong; a script has the code.
+    static int leave(const Session& s) {
+        if (s.editor.is_interactive()) return kDone;
+        if (const int code = s.context.interrupts.exit_code()) return code;
+        return s.failed ? kFailed : kDone;
     }
 
     // nullopt: leave.
@@ -308,14 +325,24 @@ private:
     }
 
     void regenerate(Session& s) {
+        const Json before = s.conversation.messages();
         if (!s.conversation.drop_reply()) fail("there is no answer to make again");
-        answer(s);
+        try {
+            answer(s);
+        } catch (const Error&) {
+            s.conversation.restore(before);
+            throw;
+        }
+        if (s.conversation.messages().size() == before.size()) return;
+        s.conversation.restore(before);  // interrupted before its first word
+        say("the answer before stays");
     }
 
     static void stats(Session& s) {
         if (!s.last) fail("no answer yet");
         if (!s.bandwidth) s.bandwidth = measured_read_bandwidth(s.engine.info());
-        write_stderr(stats_report(*s.last, s.engine.info(), s.engine.tokenizer(), *s.bandwidth));
+        write_stderr(
+            stats_report(*s.last, s.engine.info(), s.engine.tokenizer(), s.parameters, *s.bandwidth));
         const int prompt = int(s.last->prompt_ids.size());
         write_stderr(
             fmt::format("{:<12} {} of {} prompt tokens came from the turns before, {} were computed\n",

@@ -32,7 +32,8 @@ Conversation::Conversation(const Tokenizer& tokenizer,
     : tokenizer_(tokenizer),
       template_(std::move(chat_template)),
       variables_(std::move(variables)),
-      allow_special_(allow_special) {}
+      allow_special_(allow_special),
+      control_ids_(template_ ? template_->control_ids(tokenizer) : std::vector<int>()) {}
 
 void Conversation::set_system(const std::string& text) {
     if (!messages_.empty() && has_role(messages_[0], "system")) messages_.erase(0);
@@ -91,7 +92,10 @@ std::size_t Conversation::turns() const {
 std::vector<int> Conversation::encode(std::string_view text, std::vector<TextRange> ranges) const {
     EncodeOptions options;
     options.add_special_tokens = false;  // the template has written BOS
-    if (!allow_special_) options.plain_ranges = ranges;
+    if (!allow_special_) {
+        options.plain_ranges = ranges;
+        options.control_ids = control_ids_;
+    }
     return tokenizer_.encode(text, options);
 }
 
@@ -118,16 +122,20 @@ std::vector<int> Conversation::next_prompt() {
     return encode(rendered.text, rendered.user_ranges);
 }
 
+void Conversation::restore(Json messages) {
+    messages_ = std::move(messages);
+    known_ids_.clear();
+}
+
 std::string Conversation::to_text() const {
     return messages_.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 void Conversation::from_text(const std::string& text, const std::string& where) {
-    Json json = parse_json(utf8::repair(text), where);
+    Json json = parse_json(utf8::repair(text.starts_with("\xEF\xBB\xBF") ? text.substr(3) : text), where);
     if (json.is_object() && json.contains("messages")) json = Json(json["messages"]);
     check_messages(json, where);
-    messages_ = std::move(json);
-    known_ids_.clear();
+    restore(std::move(json));
 }
 
 }  // namespace llmgen::app

@@ -39,6 +39,9 @@ public:
     /// Ids to submit. Throws Error: the template's own complaint, or that there is none.
     std::vector<int> next_prompt();
 
+    const Json& messages() const { return messages_; }
+    void restore(Json messages);  // as messages() gave them
+
     std::string to_text() const;  // the messages as indented JSON
     void from_text(const std::string& text, const std::string& where);
 
@@ -49,6 +52,7 @@ private:
     std::optional<ChatTemplate> template_;
     RenderInput variables_;
     bool allow_special_;
+    std::vector<int> control_ids_;
     Json messages_ = Json::array();
     // The last prompt with its reply, where its ids are known to stand for exactly this text.
     std::string prompt_text_, known_text_;
