@@ -187,6 +187,7 @@ void Answer::finish(FinishReason reason, Clock::time_point now) {
 
     Timing& timing = result.timing;
     timing.completion_s = since_arrival(now);
+    if (!started_) timing.queued_s = timing.completion_s;
     if (timing.token_times_s.empty()) return;
     timing.ttft_s = timing.token_times_s.front();
     const double span = timing.token_times_s.back() - timing.ttft_s;

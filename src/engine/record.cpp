@@ -95,6 +95,17 @@ void add_logprobs(Json& record, const Result& result, const Tokenizer& tokenizer
     }
 }
 
+/// Null for what there was nothing to measure of: an answer of one token has no pace.
+Json to_json(const Timing& timing) {
+    const std::size_t n = timing.token_times_s.size();
+    const auto measured = [](bool there, double value) { return there ? Json(value) : Json(nullptr); };
+    return {{"queued_s", timing.queued_s},
+            {"ttft_s", measured(n > 0, timing.ttft_s)},
+            {"completion_s", timing.completion_s},
+            {"tpot_s", measured(n > 1, timing.tpot_s)},
+            {"tokens_per_s", measured(timing.tokens_per_s > 0, timing.tokens_per_s)}};
+}
+
 constexpr const char* kCacheRule =
     "full pages of 16 tokens whose ids, position, checkpoint, compute type and salt are equal";
 
@@ -119,7 +130,6 @@ const char* name_of(FinishReason reason) {
 }
 
 std::string to_json(const Result& result, const EngineInfo& info, const Tokenizer& tokenizer) {
-    const Timing& timing = result.timing;
     Json record = {{"id", result.id},
                    {"model",
                     {{"path", info.model_path},
@@ -140,12 +150,7 @@ std::string to_json(const Result& result, const EngineInfo& info, const Tokenize
                      {"token_ids", result.token_ids},
                      {"tokens", tokens_of(result.token_ids, tokenizer)}}},
                    {"cache", {{"cached_tokens", result.cached_tokens}, {"rule", kCacheRule}}},
-                   {"timing",
-                    {{"queued_s", timing.queued_s},
-                     {"ttft_s", timing.ttft_s},
-                     {"completion_s", timing.completion_s},
-                     {"tpot_s", timing.tpot_s},
-                     {"tokens_per_s", timing.tokens_per_s}}},
+                   {"timing", to_json(result.timing)},
                    {"device", info.device},
                    {"compute", info.compute},
                    {"finish_reason", name_of(result.finish_reason)},

@@ -87,6 +87,22 @@ INSTANTIATE_TEST_SUITE_P(
         CodeCase{"prompt_ids", {"--prompt-ids", "1,x"}, 2, "--prompt-ids"},
         CodeCase{"misplaced", {"--model", "x", "tokenize", "hi"}, 2, "after"},
         CodeCase{"extra_argument", {"tokenize", "a", "b"}, 2, "unexpected"},
+        CodeCase{"flag_after_dashes", {"--", "--prompt"}, 2, "see llmgen --help"},
+        CodeCase{"help_as_a_word", {"help"}, 2, "see llmgen --help"},
+        CodeCase{"empty_model", {"--prompt", "x", "--model", ""}, 2, "--model: the name is empty"},
+        CodeCase{"empty_trace", {"--prompt", "x", "--trace="}, 2, "--trace: the name is empty"},
+        CodeCase{
+            "repetition_far", {"--prompt", "x", "--repetition-penalty", "1e-300"}, 2, "--repetition-penalty"},
+        CodeCase{"presence_far", {"--prompt", "x", "--presence-penalty", "-1e308"}, 2, "--presence-penalty"},
+        CodeCase{"bias_far", {"--prompt", "x", "--logit-bias", "5:1e308"}, 2, "--logit-bias"},
+        CodeCase{"chunk", {"--prompt", "x", "--prefill-chunk", "65537"}, 2, "it must be 1 to 65536"},
+        CodeCase{"stop_bytes", {"--prompt", "x", "--stop", "\\xff"}, 2, "UTF-8"},
+        CodeCase{"logprobs_nowhere", {"--prompt", "x", "--logprobs", "2"}, 2, "--json or --trace"},
+        CodeCase{"hash_nowhere", {"--prompt", "x", "--trace-full-hash"}, 2, "--json or --trace"},
+        CodeCase{"logprobs_chat", {"chat", "--logprobs", "2"}, 2, "--logprobs"},
+        CodeCase{"template_raw", {"--prompt", "x", "--raw", "--chat-template", "y"}, 2, "--chat-template"},
+        CodeCase{"set_messages", {"--prompt", "x", "--set", "messages=[]"}, 2, "--set messages"},
+        CodeCase{"set_no_name", {"--prompt", "x", "--set", "a-b=1"}, 2, "a-b"},
         CodeCase{"no_model", {"--prompt", "x", "--model", "/nonexistent/model"}, 1, "/nonexistent/model"},
         CodeCase{"no_messages", {"--messages", "/nonexistent.json"}, 1, "/nonexistent.json"},
         CodeCase{"trace_folder", {"--prompt", "x", "--trace", "/nonexistent/t.json"}, 1, "--trace"}),
@@ -236,6 +252,67 @@ TEST(Cli, AFailedWriteIsAFailure) {
     ::close(closed[1]);
 }
 
+// What there was nothing to measure of isn't there, rather than 0.
+TEST(Cli, NoFigureThatWasNotMeasured) {
+    const auto timing = [](const char* n) {
+        return json::parse(run(ask({"--json"}, n), kNoInput).out)["timing"];
+    };
+    EXPECT_TRUE(timing("0")["ttft_s"].is_null());
+    EXPECT_GT(timing("1")["ttft_s"].get<double>(), 0);
+    EXPECT_TRUE(timing("1")["tpot_s"].is_null());
+    EXPECT_TRUE(timing("1")["tokens_per_s"].is_null());
+    EXPECT_GT(timing("2")["tpot_s"].get<double>(), 0);
+    const std::string none = run(ask({"--stats", "--explain"}, "0"), kNoInput).err;
+    EXPECT_THAT(none, Not(HasSubstr("first token")));
+    EXPECT_THAT(none, Not(HasSubstr("tok/s")));
+    const std::string one = run(ask({"--stats", "--explain"}, "1"), kNoInput).err;
+    EXPECT_THAT(one, HasSubstr("answer       1 token\n"));
+    EXPECT_THAT(one, HasSubstr("first token after"));
+    EXPECT_THAT(one, Not(HasSubstr("TPOT")));
+    EXPECT_THAT(one, Not(HasSubstr("Pace after it")));
+    EXPECT_THAT(one, HasSubstr("1 token was asked for"));
+}
+
+TEST(Cli, StatsNameWhatDecided) {
+    const std::string plain =
+        run(tiny({"--prompt", "x", "--max-new-tokens", "1", "--stats", "--greedy"}), kNoInput).err;
+    EXPECT_THAT(plain, HasSubstr("stops on     <|end|> (id 257)\n"));
+    EXPECT_THAT(plain, HasSubstr("sampling     greedy (temperature 0)\n"));
+    const std::string asked = run(ask({"--stats", "--stop-token-id", "97", "--stop", "ab",
+                                       "--repetition-penalty", "1.5", "--logit-bias", "5:1", "--top-k", "5"},
+                                      "1"),
+                                  kNoInput)
+                                  .err;
+    EXPECT_THAT(asked, HasSubstr("stops on     \"a\" (id 97), \"ab\"\n"));  // --ignore-eos: not on 257
+    EXPECT_THAT(asked, HasSubstr("greedy (temperature 0), repetition-penalty 1.5, logit-bias of 1 token\n"));
+}
+
+TEST(Cli, AnOlderTraceIsKeptUntilThereIsANewOne) {
+    TempDir dir;
+    const std::string path = dir.file("t.json", "an older and much longer record" + std::string(9999, '.'));
+    EXPECT_EQ(run({"--prompt", "x", "--model", "/nonexistent/model", "--trace", path}, kNoInput).code, 1);
+    EXPECT_THAT(slurp(path), testing::StartsWith("an older"));
+    ASSERT_EQ(run(ask({"--trace", path}), kNoInput).code, 0);
+    EXPECT_TRUE(json::accept(slurp(path)));
+}
+
+TEST(Cli, LimitsOfTheShellAreSaid) {
+    const auto with_limit = [](const std::string& limit, const Arguments& arguments) {
+        std::string command = "ulimit " + limit + "; exec " LLMGEN_BINARY;
+        for (const std::string& word : arguments) command += " '" + word + "'";
+        FILE* pipe = ::popen(("exec 2>&1 </dev/null; " + command).c_str(), "r");
+        std::string text;
+        for (int c; (c = std::fgetc(pipe)) != EOF;) text += char(c);
+        const int status = ::pclose(pipe);
+        return text + "exit " + std::to_string(WEXITSTATUS(status));
+    };
+    TempDir dir;
+    const std::string large = with_limit("-f 0", ask({"-q", "--trace", dir.at("t.json")}));
+    EXPECT_THAT(large, HasSubstr("File too large"));
+    EXPECT_THAT(large, HasSubstr("exit 1"));
+    EXPECT_THAT(with_limit("-n 4", ask({"-q"})), HasSubstr("out of descriptors"));
+}
+
 TEST(Cli, TraceHoldsTheRecord) {
     TempDir dir;
     ASSERT_EQ(run(ask({"--trace", dir.at("t.json"), "--explain"}), kNoInput).code, 0);
@@ -369,6 +446,17 @@ TEST(Score, LogprobsNllAndTheBest) {
         run(tiny({"score", "--jsonl"}), {.input = "{\"id\":\"a\",\"text\":\"hi\"}\n{\"ids\":[]}\n"});
     EXPECT_EQ(lines.code, 1);
     EXPECT_EQ(std::count(lines.out.begin(), lines.out.end(), '\n'), 2);
+}
+
+TEST(Score, AnInterruptEndsWith130) {
+    std::string text = "{\"text\":\"" + std::string(100'000, 'x') + "\"}\n";
+    Process process(tiny({"score", "--jsonl"}),
+                    {.input = "{\"ids\":[1,2]}\n" + text, .keep_stdin_open = true});
+    ASSERT_TRUE(process.wait_for("perplexity"));
+    process.signal(SIGINT);
+    const Outcome outcome = process.wait();
+    EXPECT_EQ(outcome.code, 130) << outcome.err;
+    EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 1);
 }
 
 TEST(Facts, InspectAndDevices) {

@@ -1,6 +1,7 @@
 // From argv to a command and its exit code: the one place where errors become messages and codes.
 #include <algorithm>
 #include <new>
+#include <system_error>
 
 #include "app/bench/bench_command.h"
 #include "app/cli/command.h"
@@ -87,14 +88,15 @@ void refuse_unknown(const CLI::App& root) {
     if (extras.empty()) return;
     std::string word = extras.front().substr(0, 200);
     if (word.starts_with("--")) word = word.substr(0, word.find('='));
-    const std::string hint = closest(*app, word);
+    std::string hint = closest(*app, word);
+    if (hint == word) hint.clear();  // a flag behind "--"
     const bool is_flag = word.starts_with("-") && word.size() > 1;
     const std::string help = app == &root ? "llmgen --help" : "llmgen " + app->get_name() + " --help";
     const std::string what = is_flag        ? "unknown flag"
                              : app == &root ? "unknown command"
                                             : "unexpected argument";
     const std::string way = !hint.empty()              ? "is " + hint + " meant?"
-                            : app == &root && !is_flag ? "a prompt is given by --prompt \"…\""
+                            : app == &root && !is_flag ? "a prompt is given by --prompt \"…\"; see " + help
                                                        : "see " + help;
     fail_usage("{} {}; {}", what, printable(word), way);
 }
@@ -118,6 +120,12 @@ int guarded(const std::function<int()>& body) {
         return kUsage;
     } catch (const std::bad_alloc&) {
         say("error: out of memory");
+        return kFailed;
+    } catch (const std::system_error& error) {  // of std::thread: its text alone doesn't say so
+        if (error.code() != std::errc::resource_unavailable_try_again)
+            say("error: {}", error.what());
+        else
+            say("error: no more threads can be started; a limit is reached: ulimit -u, or the container's");
         return kFailed;
     } catch (const std::exception& error) {
         say("error: {}", error.what());

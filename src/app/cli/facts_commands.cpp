@@ -46,8 +46,10 @@ public:
             prompt = RawText{utf8::repair(text_ ? *text_ : read_all(0, "standard input"))};
         Engine engine = open_engine(engine_.options(), engine_.quiet);
         if (jsonl_) return score_lines(engine, context);
-        write_stdout(dump(score(engine, std::move(prompt), context)) + "\n");
-        return context.interrupts.exit_code();
+        const std::optional<Json> scored = score(engine, std::move(prompt), context);
+        if (!scored) return context.interrupts.exit_code();
+        write_stdout(dump(*scored) + "\n");
+        return kDone;
     }
 
 private:
@@ -67,20 +69,21 @@ private:
                     prompt = RawText{object.string("text")};
                 else
                     fail("{}: neither \"text\" nor \"ids\"", where);
-                out.update(score(engine, std::move(prompt), context));
+                const std::optional<Json> scored = score(engine, std::move(prompt), context);
+                if (!scored) return context.interrupts.exit_code();
+                out.update(*scored);
             } catch (const Error& error) {
-                if (context.interrupts.exit_code()) break;
                 failed = true;
                 out["error"] = printable(error.what());
             }
             write_stdout(dump(out) + "\n");
         }
-        if (context.interrupts.exit_code()) return context.interrupts.exit_code();
         if (failed) say("some lines could not be scored; each has an \"error\" in its place");
         return failed ? kFailed : kDone;
     }
 
-    Json score(Engine& engine, Prompt prompt, Context& context) const {
+    // nullopt: interrupted.
+    std::optional<Json> score(Engine& engine, Prompt prompt, Context& context) const {
         Request request;
         request.prompt = std::move(prompt);
         request.max_new_tokens = 0;
@@ -90,8 +93,8 @@ private:
         Progress progress(!engine_.quiet && is_capable_terminal(2), engine_.engine.prefill_chunk);
         const Result result =
             run_request(engine, std::move(request), context.interrupts, progress, [](const std::string&) {});
-        if (result.finish_reason == FinishReason::error || result.finish_reason == FinishReason::cancelled)
-            fail("{}", result.finish_reason == FinishReason::error ? result.error : "interrupted");
+        if (result.finish_reason == FinishReason::cancelled) return std::nullopt;
+        if (result.finish_reason == FinishReason::error) fail("{}", result.error);
         double sum = 0;
         std::size_t n = 0;
         Json logprobs = Json::array();

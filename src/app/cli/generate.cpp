@@ -97,12 +97,13 @@ public:
     }
 
 private:
-    // Opened before any work, so that a wrong path costs no time; written once.
+    // Opened before any work, so that a wrong path costs no time; written once, and an older record is kept
+    // until then.
     class Trace {
     public:
         explicit Trace(const std::string& path) : path_(path) {
             if (path.empty()) return;
-            fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+            fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
             if (fd_ < 0) fail("--trace {}: {}", printable(path), std::strerror(errno));
         }
         ~Trace() {
@@ -110,7 +111,10 @@ private:
         }
         Trace(const Trace&) = delete;
         void write(const std::string& text) {
-            if (fd_ >= 0) write_all(fd_, text, printable(path_));
+            if (fd_ < 0) return;
+            if (::ftruncate(fd_, 0) != 0 && errno != EINVAL)  // EINVAL: a terminal or a pipe
+                fail("--trace {}: {}", printable(path_), std::strerror(errno));
+            write_all(fd_, text, printable(path_));
         }
 
     private:
@@ -129,6 +133,13 @@ private:
         if ((raw_ || prompt_ids_) && (!variables_.tools_file.empty() || !variables_.variables.empty()))
             fail_usage(
                 "--tools and --set are for the chat template: they don't go with --raw or --prompt-ids");
+        if ((raw_ || prompt_ids_) && !engine_.chat_template_file.empty())
+            fail_usage("--chat-template doesn't go with --raw or --prompt-ids, which use none");
+        const bool record_wanted = json_ || !trace_.empty();
+        if (generation_.logprobs && !record_wanted)
+            fail_usage("--logprobs stand in the record of the run: give --json or --trace FILE too");
+        if (engine_.engine.full_checkpoint_hash && !record_wanted)
+            fail_usage("--trace-full-hash stands in the record of the run: give --json or --trace FILE too");
     }
 
     std::string prompt_text() const {
@@ -179,7 +190,7 @@ private:
         if (!note.empty() && !engine_.quiet) say("{}", note);
         if (explain_) write_stderr(explain_report(result, engine.info(), engine.tokenizer()));
         if (stats_)
-            write_stderr(stats_report(result, engine.info(), engine.tokenizer(),
+            write_stderr(stats_report(result, engine.info(), engine.tokenizer(), generation_,
                                       measured_read_bandwidth(engine.info())));
     }
 

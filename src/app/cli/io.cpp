@@ -27,6 +27,7 @@ namespace llmgen::app {
 
 void prepare_descriptors() {
     ::signal(SIGPIPE, SIG_IGN);
+    ::signal(SIGXFSZ, SIG_IGN);  // a file too large for ulimit -f: an error of the write that made it so
     // Read-only for 1 and 2: writing to a stdout that was closed stays an error (EBADF).
     for (int fd = 0; fd <= 2; ++fd)
         if (::fcntl(fd, F_GETFD) == -1 && errno == EBADF)

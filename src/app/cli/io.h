@@ -17,7 +17,8 @@
 
 namespace llmgen::app {
 
-/// SIGPIPE off; descriptors 0 to 2 that the caller closed are taken, so that no model file lands on them.
+/// SIGPIPE and SIGXFSZ off; descriptors 0 to 2 that the caller closed are taken, so that no model file lands
+/// on them.
 void prepare_descriptors();
 /// From now on a mapped file that was cut short under the program, or whose disk fails, ends it with one line
 /// and exit code 1, not by a signal (SIGBUS): a checkpoint is read where it lies until its weights are

@@ -31,19 +31,41 @@ std::string token_text(const Tokenizer& tokenizer, int id) {
 }
 
 std::string sampling_text(const Sampling& s) {
-    if (s.temperature == 0) return "greedy (temperature 0)";
-    std::string out = fmt::format("temperature {:g}", s.temperature.value_or(1));
+    const bool greedy = s.temperature == 0;
+    std::string out =
+        greedy ? "greedy (temperature 0)" : fmt::format("temperature {:g}", s.temperature.value_or(1));
     const auto add = [&](const char* name, double value, bool on) {
         if (on) out += fmt::format(", {} {:g}", name, value);
     };
-    add("top-k", s.top_k.value_or(0), s.top_k.value_or(0) > 0);
-    add("top-p", s.top_p.value_or(1), s.top_p.value_or(1) < 1);
-    add("min-p", s.min_p.value_or(0), s.min_p.value_or(0) > 0);
+    add("top-k", s.top_k.value_or(0), !greedy && s.top_k.value_or(0) > 0);
+    add("top-p", s.top_p.value_or(1), !greedy && s.top_p.value_or(1) < 1);
+    add("min-p", s.min_p.value_or(0), !greedy && s.min_p.value_or(0) > 0);
     add("repetition-penalty", s.repetition_penalty.value_or(1), s.repetition_penalty.value_or(1) != 1);
     add("presence-penalty", s.presence_penalty.value_or(0), s.presence_penalty.value_or(0) != 0);
     add("frequency-penalty", s.frequency_penalty.value_or(0), s.frequency_penalty.value_or(0) != 0);
-    if (s.seed) out += fmt::format(", seed {}", *s.seed);
+    if (!s.logit_bias.empty())
+        out += fmt::format(", logit-bias of {} token{}", s.logit_bias.size(),
+                           s.logit_bias.size() == 1 ? "" : "s");
+    if (s.seed && !greedy) out += fmt::format(", seed {}", *s.seed);
     return out;
+}
+
+// "first token after 20.3 ms, then 8.2 ms a token (TPOT), ": as much of it as there is.
+std::string latency_text(const Timing& t) {
+    std::string out;
+    if (!t.token_times_s.empty()) out += fmt::format("first token after {}, ", ms(t.ttft_s));
+    if (t.tpot_s > 0) out += fmt::format("then {} a token (TPOT), ", ms(t.tpot_s));
+    return out;
+}
+
+std::string stops_text(const GenerationFlags& asked, const EngineInfo& info, const Tokenizer& tokenizer) {
+    std::vector<int> ids = asked.stop_token_ids;
+    if (!asked.ignore_eos) ids.insert(ids.begin(), info.eos_token_ids.begin(), info.eos_token_ids.end());
+    std::string out;
+    for (const int id : ids)
+        out += (out.empty() ? "" : ", ") + fmt::format("{} (id {})", token_text(tokenizer, id), id);
+    for (const std::string& text : asked.stop) out += fmt::format("{}\"{}\"", out.empty() ? "" : ", ", text);
+    return out.empty() ? "no token" : out;
 }
 
 std::string step_line(const Result& result, const Step& step, const Tokenizer& tokenizer) {
@@ -97,7 +119,9 @@ std::string finish_text(const Result& result, const Tokenizer& tokenizer) {
         case FinishReason::stop_string:
             return fmt::format("stop_string: the text \"{}\" came up (--stop)", result.stop_string);
         case FinishReason::max_new_tokens:
-            return fmt::format("max_new_tokens: {} tokens were asked for", result.max_new_tokens.value_or(0));
+            return result.max_new_tokens == 1 ? "max_new_tokens: 1 token was asked for"
+                                              : fmt::format("max_new_tokens: {} tokens were asked for",
+                                                            result.max_new_tokens.value_or(0));
         case FinishReason::context_full:
             return fmt::format("context_full: prompt and answer reached the limit of {} tokens",
                                result.context_limit);
@@ -112,10 +136,13 @@ std::string finish_text(const Result& result, const Tokenizer& tokenizer) {
 std::string stats_report(const Result& result,
                          const EngineInfo& info,
                          const Tokenizer& tokenizer,
+                         const GenerationFlags& asked,
                          double bandwidth) {
     const Timing& t = result.timing;
     const int computed = int(result.prompt_ids.size()) - result.cached_tokens;
-    const double prefill_s = t.ttft_s - t.queued_s;
+    const std::size_t n_out = result.token_ids.size();
+    const double prefill_s = t.ttft_s - t.queued_s;  // below 0 where no token came
+    const auto pace = [](double per_s) { return per_s > 0 ? fmt::format(", {:.1f} tok/s", per_s) : ""; };
     std::string out;
     out += line("model", fmt::format("{} ({}, {}, {:.1f} M parameters, {})", info.model_path,
                                      info.architecture, info.dtype, double(info.parameters) / 1e6,
@@ -124,11 +151,10 @@ std::string stats_report(const Result& result,
                                       info.device_description.empty() ? "" : ": ", info.device_description,
                                       info.compute, info.threads));
     out += line("load", fmt::format("{:.2f} s", info.load_seconds));
-    out += line("prompt", fmt::format("{} tokens ({} from the cache), {:.1f} tok/s", result.prompt_ids.size(),
-                                      result.cached_tokens, prefill_s > 0 ? computed / prefill_s : 0.0));
-    out += line("answer", fmt::format("{} tokens, {:.1f} tok/s", result.token_ids.size(), t.tokens_per_s));
-    out += line("latency", fmt::format("first token after {}, then {} a token (TPOT), all {}", ms(t.ttft_s),
-                                       ms(t.tpot_s), ms(t.completion_s)));
+    out += line("prompt", fmt::format("{} tokens ({} from the cache){}", result.prompt_ids.size(),
+                                      result.cached_tokens, prefill_s > 0 ? pace(computed / prefill_s) : ""));
+    out += line("answer", fmt::format("{} token{}{}", n_out, n_out == 1 ? "" : "s", pace(t.tokens_per_s)));
+    out += line("latency", fmt::format("{}all {}", latency_text(t), ms(t.completion_s)));
     if (bandwidth > 0 && info.weight_bytes > 0) {
         const double floor_s = double(info.weight_bytes) / bandwidth;
         const std::string reached =
@@ -145,10 +171,7 @@ std::string stats_report(const Result& result,
                 fmt::format("{} of {} tokens used", result.prompt_ids.size() + result.token_ids.size(),
                             result.context_limit));
     out += line("sampling", sampling_text(result.sampling));
-    std::string eos;
-    for (const int id : info.eos_token_ids)
-        eos += (eos.empty() ? "" : ", ") + fmt::format("{} (id {})", token_text(tokenizer, id), id);
-    out += line("stops on", eos.empty() ? "no token" : eos);
+    out += line("stops on", stops_text(asked, info, tokenizer));
     out += line("finish", finish_text(result, tokenizer));
     return out;
 }
@@ -168,8 +191,10 @@ std::string explain_report(const Result& result, const EngineInfo& info, const T
     out +=
         info.weight_bytes > 0 ? fmt::format(" ({}).\n\n", human_bytes(double(info.weight_bytes))) : ".\n\n";
     for (const Step& step : result.steps) out += step_line(result, step, tokenizer);
-    out += fmt::format("\nPause before the first token: {}. Pace after it: {} a token.\n",
-                       ms(result.timing.ttft_s), ms(result.timing.tpot_s));
+    const Timing& t = result.timing;
+    if (!t.token_times_s.empty()) out += fmt::format("\nPause before the first token: {}.", ms(t.ttft_s));
+    if (t.tpot_s > 0) out += fmt::format(" Pace after it: {} a token.", ms(t.tpot_s));
+    out += "\n";
     out += "How a token was chosen: " + printable(sampling_text(result.sampling)) + ".\n";
     out += "Why it ended: " + printable(finish_text(result, tokenizer)) + ".\n";
     return out;

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "app/cli/options.h"
 #include "llmgen/llmgen.h"
 
 namespace llmgen::app {
@@ -10,10 +11,12 @@ namespace llmgen::app {
 /// Read bandwidth of the engine's device in bytes a second, measured now; 0 where it can't be.
 double measured_read_bandwidth(const EngineInfo& info);
 
-/// Lines "name  value", ending with a newline. `bandwidth`: 0 leaves the floor out.
+/// Lines "name  value", ending with a newline; of what was measured only: an answer of one token has no pace.
+/// `asked`: what it stopped on. `bandwidth`: 0 leaves the floor out.
 std::string stats_report(const Result& result,
                          const EngineInfo& info,
                          const Tokenizer& tokenizer,
+                         const GenerationFlags& asked,
                          double bandwidth);
 
 /// The loop, told to someone who has never seen inference: a line a step.
