@@ -39,11 +39,10 @@ void launch(const char* name,
     launch.grid = {shape.grid_x, shape.grid_y, shape.grid_z};
     launch.block = {shape.threads, 1, 1};
     launch.dynamic_shared = shape.dynamic_shared;
-    launch.granted_shared =
-        answers_of(stream, reinterpret_cast<const void*>(kernel), shared_to_ask_for(shape), [&](const auto&) {
-            return launch.asked = true;
-        }).shared;
-    launch.dependent = dependent == Dependent::yes;
+    const auto answers = answers_of(stream, reinterpret_cast<const void*>(kernel), shared_to_ask_for(shape),
+                                    [&](auto& found) { return launch.asked = found.overlaps = true; });
+    launch.granted_shared = answers.shared;
+    launch.dependent = dependent == Dependent::yes && answers.overlaps;
     launch.body = [=] { kernel(Parameters(arguments)...); };
     launch.kernel = reinterpret_cast<const void*>(kernel);
     launch.parameters = {simt::bytes_of(Parameters(arguments))...};

@@ -13,6 +13,8 @@ namespace llmgen::kernels {
 /// whoever owns the stream; any thread may launch.
 class KnownKernels {
 public:
+    /// `overlap`: whether dependent launches may overlap at all.
+    explicit KnownKernels(bool overlap = true) : overlap_(overlap) {}
     struct Answers {
         std::size_t shared = 0;  // dynamic bytes that it was asked for, and granted
         bool overlaps = false;   // its dependent launches
@@ -25,11 +27,14 @@ public:
         const auto found = known_.find(kernel);
         if (found != known_.end() && found->second.shared >= shared) return found->second;
         Answers answers{shared, false};
-        if (ask(answers)) known_[kernel] = answers;
+        const bool granted = ask(answers);
+        answers.overlaps = answers.overlaps && overlap_;
+        if (granted) known_[kernel] = answers;
         return answers;
     }
 
 private:
+    bool overlap_;
     std::mutex mutex_;
     std::unordered_map<const void*, Answers> known_;
 };

@@ -249,6 +249,42 @@ TEST_P(RuntimeOfTheDevice, AStepRunsOnceIsRecordedOnceAndIsReplayedFromThenOn) {
     EXPECT_EQ(n_enqueued, 5);
 }
 
+/// Two switches with which a fault on a card is narrowed down.
+TEST_P(RuntimeOfTheDevice, NothingIsRecordedAndNothingOverlapsWhereTheEnvironmentForbidsIt) {
+    const auto dependents = [&] {
+        int n = 0;
+        FakeCuda::get().on_launch = [&](const simt::Launch& launch) { n += launch.dependent; };
+        float* x = device(std::vector<float>{1, 2});
+        for (int i = 0; i < 3; ++i)
+            runtime->step(1, [&] {
+                kernels::RmsNorm p{};
+                p.out = p.x = x;
+                p.weight = x;
+                p.out_type = DType::f32;
+                p.out_stride = p.x_stride = p.hidden = 2;
+                p.n_tokens = 1;
+                kernels::rmsnorm(p, kernels::Dependent::yes, runtime->stream());
+                runtime->check("rmsnorm");
+                return Tensor();
+            });
+        runtime->synchronize();
+        FakeCuda::get().on_launch = nullptr;
+        return n;
+    };
+    EXPECT_EQ(dependents(), 2) << "run once, recorded once";
+    for (const char* name : {"LLMGEN_RECORD", "LLMGEN_OVERLAP"}) {
+        SCOPED_TRACE(name);
+        setenv(name, "0", 1);
+        buffers.clear();
+        runtime = make_device_runtime(0);
+        unsetenv(name);
+        const bool records = name == std::string("LLMGEN_OVERLAP");
+        const std::size_t made = FakeCuda::get().n_calls("cudaGraphInstantiate");
+        EXPECT_EQ(dependents(), records ? 0 : 3);
+        EXPECT_EQ(FakeCuda::get().n_calls("cudaGraphInstantiate"), made + records);
+    }
+}
+
 TEST_P(RuntimeOfTheDevice, AStepThatFailsWhileItIsRecordedLeavesNoCaptureBehind) {
     const auto good = [] { return Tensor(); };
     runtime->step(1, good);

@@ -156,7 +156,8 @@ private:
             for (int d = 0; d < c_.head_dim; ++d) {
                 const float value = q_host_[std::size_t(t * q_stride() + h * c_.head_dim + d)];
                 const double q = tiled ? double(to_f32(to_bf16(value))) : double(value);
-                const double term = q * as_double((*k_)[row_of(s, key, kv_head) + std::size_t(d)]) * scale();
+                const double term =
+                    q * as_double(k_->get()[row_of(s, key, kv_head) + std::size_t(d)]) * scale();
                 score += term;
                 magnitude += std::abs(term);
             }
@@ -170,7 +171,7 @@ private:
             double value = 0, magnitude = 0;
             for (int key = oldest; key <= position; ++key) {
                 const double term = p[std::size_t(key - oldest)] / sum *
-                                    as_double((*v_)[row_of(s, key, kv_head) + std::size_t(d)]);
+                                    as_double(v_->get()[row_of(s, key, kv_head) + std::size_t(d)]);
                 value += term;
                 magnitude += std::abs(term);
             }

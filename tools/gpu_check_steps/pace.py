@@ -21,6 +21,8 @@ def card(check):
     bandwidth, flops = read["bytes"] / read["seconds"], peak["flops"] / peak["seconds"]
     check.facts["card"] = {"read_bytes_per_s": bandwidth, "cublas_flop_per_s": flops, **rows[0]}
     check.say(f"measured: {bandwidth / 1e9:.4g} GB/s read, {flops / 1e12:.4g} TFLOP/s by cuBLASLt")
+    if "overlaps" in rows[0]:
+        check.say(f"dependent launches overlap: {'yes' if rows[0]['overlaps'] else 'NO'}")
     kernels = []
     for row in rows[1:]:
         by_bytes = row["bytes"] / row["seconds"] / bandwidth if row["bytes"] else 0
@@ -56,11 +58,12 @@ def sizes(config):
     return 2 * (layers * layer + head), 4 * layers * kv, layers * layer
 
 
-def bench(check, prompt_tokens, new_tokens, concurrency, repetitions):
+def bench(check, prompt_tokens, new_tokens, concurrency, repetitions, *more):
     folder, config = big(check)
     done = check.must([check.llmgen(), "bench", "--model", folder, "--dummy-weights", "--device", check.options.device, "--compute",
                        "bf16", "--prompt-tokens", prompt_tokens, "--new-tokens", new_tokens, "--concurrency", concurrency,
-                       "--repetitions", repetitions, "--warmup", 1 if not check.dry else 0, "--no-floor", "--format", "json", "-q"])
+                       "--repetitions", repetitions, "--warmup", 1 if not check.dry else 0, "--no-floor", "--format", "json", "-q",
+                       *more])
     report = json.loads(done.stdout)
     check.facts["load"] = report.get("load", {})
     return report["points"], config
@@ -110,6 +113,12 @@ def long_prompts(check):
     points, config = bench(check, 24 if check.dry else "8192,32768", 3 if check.dry else 32, 1, 1 if check.dry else 2)
     rows = check.facts["long_prompts"] = rows_of(check, points, config)
     say_rows(check, rows)
+    # The same prompts by larger products: what the chunk that suits a CPU costs a card.
+    points, config = bench(check, 24 if check.dry else "2048,8192", 3 if check.dry else 8, 1, 1 if check.dry else 2,
+                           "--prefill-chunk", 16 if check.dry else 2048)
+    check.facts["large_chunks"] = rows_of(check, points, config)
+    check.say("in chunks of 2048 tokens:")
+    say_rows(check, check.facts["large_chunks"])
 
 
 def batches(check):

@@ -13,7 +13,7 @@ import time
 import traceback
 
 
-TOOLKITS = ("/usr/local/cuda",)  # where a toolkit lies that is on nobody's PATH
+TOOLKITS = ("/usr/local/cuda", "/usr/local/nvidia")  # where programs lie that are on nobody's PATH
 PLACES = ("src/app", "tests", "tests/simt", "tests/simt/hardware", "")  # of programs in a build; flat where packed
 
 
@@ -44,6 +44,7 @@ class Check:
         self.steps = []
         self.facts = {}  # what later steps and the report read
         self.no_gpu = ""  # why there is none
+        self.left_out = {}  # variables of the environment by which programs do without what was found broken
         self.scratch = pathlib.Path(tempfile.mkdtemp(prefix="gpu_check_"))
         self.limit_at = 0.0
         if self.build_dir.is_file():  # as --pack made it
@@ -137,6 +138,7 @@ class Check:
         own = {"GPU_CHECK_STEP": self.entry["name"]}
         if not any(str(part).startswith(str(self.build_dir)) for part in command):  # nvcc, python: they have their own
             return own
+        own |= self.left_out
         own["LLMGEN_TEST_DATA"] = str(self.root / "tests" / "data")  # wherever the tests were built
         places = [str(self.build_dir / "lib")] if (self.build_dir / "lib").is_dir() else []
         # cuBLASLt as PyPI's wheels have it, for machines without a whole toolkit; looked for last

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <thread>
 
 #include "base/error.h"
@@ -176,9 +177,17 @@ private:
 
 int fill_threads() { return int(std::clamp(std::thread::hardware_concurrency(), 1u, kMaxFillThreads)); }
 
+// To find out what a card makes of it when ids are wrong or steps fail, each without a new build:
+//   LLMGEN_SYNC=1     every operation is waited for, and nothing recorded: the one that fails is named
+//   LLMGEN_RECORD=0   nothing is recorded
+//   LLMGEN_OVERLAP=0  no launch begins before the one before it has ended
 bool wants_sync() {
     const char* value = std::getenv("LLMGEN_SYNC");
     return value != nullptr && *value != '\0' && *value != '0';
+}
+bool forbids(const char* name) {
+    const char* value = std::getenv(name);
+    return value != nullptr && std::string_view(value) == "0";
 }
 
 class DeviceRuntime : public Runtime {
@@ -191,7 +200,9 @@ public:
           workspace_(ordinal, kWorkspace, "cuBLASLt's workspace"),
           gemm_(lt_api(), workspace_.data(), kWorkspace),
           graphs_(ordinal, stream_.get()),
-          sync_(wants_sync()) {}
+          known_kernels_(!forbids("LLMGEN_OVERLAP")),
+          sync_(wants_sync()),
+          records_(!sync_ && !forbids("LLMGEN_RECORD")) {}
     ~DeviceRuntime() override { cudaStreamSynchronize(stream_.get()); }
 
     DeviceInfo info() const override { return device_info(ordinal_); }
@@ -228,7 +239,7 @@ public:
     }
     Tensor step(std::uint64_t key, const std::function<Tensor()>& enqueue) override {
         enter();
-        return sync_ ? enqueue() : graphs_.step(key, enqueue);
+        return records_ ? graphs_.step(key, enqueue) : enqueue();
     }
     void forget_steps() override { graphs_.clear(); }
 
@@ -246,7 +257,7 @@ private:
     DeviceGemm gemm_;
     StepGraphs graphs_;
     kernels::KnownKernels known_kernels_;
-    bool sync_;
+    bool sync_, records_;
     std::unique_ptr<RingCopies> copies_;
     std::unique_ptr<PinnedRing> ring_;
 };

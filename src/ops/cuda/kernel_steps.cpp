@@ -122,8 +122,10 @@ void KernelOps::linear_swiglu(Tensor out, Tensor h, const Weight& gate_up) {
         kernels::gemv_swiglu(gemv_of(out, h, gate_up), Dependent::yes, stream());
         return runtime_->check("linear_swiglu");
     }
-    const std::int64_t most =
-        std::max<std::int64_t>(1, std::int64_t(kMaxProducts / sizeof(float)) / gate_up.out);
+    // Whole tiles of the library's products: the last rows of a part would cost as much as a whole tile.
+    constexpr std::int64_t kTile = 256;
+    std::int64_t most = std::max<std::int64_t>(1, std::int64_t(kMaxProducts / sizeof(float)) / gate_up.out);
+    if (most > kTile) most = most / kTile * kTile;
     // At once for the longest batch there will be: growing step by step it would end at twice as much.
     const std::int64_t longest = std::min(most, std::max(n, reserved_tokens_));
     float* products =

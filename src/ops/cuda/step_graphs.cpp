@@ -8,6 +8,7 @@ namespace {
 
 /// A graph of 200 kernels takes about a megabyte; past this many, all are made anew.
 constexpr std::size_t kMaxRecordings = 256;
+constexpr const char* kRecording = "recording a step (LLMGEN_RECORD=0 does without)";
 
 }  // namespace
 
@@ -25,8 +26,7 @@ Tensor StepGraphs::step(std::uint64_t key, const std::function<Tensor()>& enqueu
 }
 
 void StepGraphs::record(Recording& recording, const std::function<Tensor()>& enqueue) {
-    cuda_check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), ordinal_,
-               "recording a step");
+    cuda_check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), ordinal_, kRecording);
     cudaGraph_t graph = nullptr;
     capturing_ = true;
     try {
@@ -39,11 +39,11 @@ void StepGraphs::record(Recording& recording, const std::function<Tensor()>& enq
         throw;
     }
     capturing_ = false;
-    cuda_check(cudaStreamEndCapture(stream_, &graph), ordinal_, "recording a step");
+    cuda_check(cudaStreamEndCapture(stream_, &graph), ordinal_, kRecording);
     const cudaError_t made = cudaGraphInstantiate(&recording.graph, graph, 0);
     cudaGraphDestroy(graph);
     if (made != cudaSuccess) recording.graph = nullptr;
-    cuda_check(made, ordinal_, "recording a step");
+    cuda_check(made, ordinal_, kRecording);
 }
 
 void StepGraphs::clear() {

@@ -44,7 +44,10 @@ protected:
         card.n_sms = 132;
         card.dry = true;
         FakeCuda::get().reset(card);
-        FakeCuda::get().on_launch = [this](const simt::Launch& launch) { ++launches_[launch.name]; };
+        FakeCuda::get().on_launch = [this](const simt::Launch& launch) {
+            ++launches_[launch.name];
+            if (launch.name == "swiglu") parts_.insert(launch.grid.y);
+        };
     }
     Engine open(const fs::path& model, const std::function<void(EngineOptions&)>& change = {}) {
         return open_engine(model, [&](EngineOptions& o) {
@@ -75,6 +78,7 @@ protected:
 
     fs::path folder_ = fs::temp_directory_path() / ("llmgen_dry_" + std::to_string(getpid()));
     std::map<std::string, int> launches_;
+    std::set<unsigned> parts_;  // rows of the products of gate and up
 };
 
 TEST_F(Dry, Llama8BOnTheCardsItIsFor) {
@@ -117,6 +121,7 @@ TEST_F(Dry, Llama8BOnTheCardsItIsFor) {
               "argmax"})
             EXPECT_GT(launches_[kernel], 0) << kernel;
         EXPECT_GE(FakeCuda::get().n_calls("cudaGraphInstantiate"), 5u);
+        EXPECT_EQ(*parts_.rbegin(), 512u) << "whole tiles";
     }
 }
 

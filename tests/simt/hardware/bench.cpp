@@ -2,7 +2,8 @@
 //
 //   hardware_bench [--tiny]     shapes of Llama-3.1-8B, or very small ones for the emulated device
 //
-// First the read bandwidth (a streaming read of memory that no cache holds) and cuBLASLt's peak, then the
+// Weights, keys and activations are noise: on zeros a chip draws less power and is faster than at work. First
+// the read bandwidth (a streaming read of memory that no cache holds) and cuBLASLt's peak, then the
 // kernels. Weights rotate through copies that are together larger than the L2 cache. Time is the stream's own
 // (events around many launches), after a warm-up; each figure is the best of three.
 #include <cuda_runtime_api.h>
@@ -29,12 +30,32 @@ void check(cudaError_t error, const char* what) {
     if (error != cudaSuccess) fail("{}: {}", what, cudaGetErrorString(error));
 }
 
-/// Device memory, zeros.
+enum class Fill { zeros, noise };
+
+/// Device memory. Noise: bf16 of 0.008 to 0.5, of either sign; read as f32 they are as harmless.
 class Memory {
 public:
-    Memory(std::size_t bytes, cudaStream_t stream) {
+    Memory(std::size_t bytes, cudaStream_t stream, Fill fill = Fill::zeros) {
         check(cudaMalloc(&data_, bytes), "memory");
-        check(cudaMemsetAsync(data_, 0, bytes, stream), "memory");
+        if (fill == Fill::zeros) {
+            check(cudaMemsetAsync(data_, 0, bytes, stream), "memory");
+            return;
+        }
+        const std::size_t piece = std::min<std::size_t>(bytes, 8 << 20);
+        void* pinned = nullptr;
+        check(cudaHostAlloc(&pinned, piece, cudaHostAllocDefault), "pinned memory");
+        auto* values = static_cast<std::uint16_t*>(pinned);
+        std::uint64_t state = 0x9E3779B97F4A7C15u;
+        for (std::size_t i = 0; i < piece / 2; ++i) {
+            state = state * 6364136223846793005u + 1442695040888963407u;
+            values[i] = std::uint16_t((state >> 40 & 0x80ff) | (0x3c + (state >> 33) % 3) << 8);
+        }
+        for (std::size_t at = 0; at < bytes; at += piece)
+            check(cudaMemcpyAsync(data() + at, pinned, std::min(piece, bytes - at), cudaMemcpyHostToDevice,
+                                  stream),
+                  "noise");
+        check(cudaStreamSynchronize(stream), "noise");
+        cudaFreeHost(pinned);
     }
     ~Memory() { cudaFree(data_); }
     Memory(const Memory&) = delete;
@@ -58,8 +79,10 @@ public:
         cudaDeviceProp card{};
         check(cudaGetDeviceProperties(&card, 0), "properties");
         n_sms_ = card.multiProcessorCount;
-        fmt::print("{{\"name\":\"card\",\"card\":\"{}\",\"sm\":\"{}.{}\",\"sms\":{},\"memory\":{}}}\n",
-                   card.name, card.major, card.minor, n_sms_, card.totalGlobalMem);
+        fmt::print(
+            "{{\"name\":\"card\",\"card\":\"{}\",\"sm\":\"{}.{}\",\"sms\":{},\"memory\":{},"
+            "\"overlaps\":{}}}\n",
+            card.name, card.major, card.minor, n_sms_, card.totalGlobalMem, kernels::launches_overlap());
     }
     ~Bench() {
         cudaEventDestroy(begin_);
@@ -109,7 +132,7 @@ private:
 
     void read() {
         const std::size_t bytes = tiny_ ? 1 << 18 : std::size_t(4) << 30;
-        const Memory memory(bytes, stream_), out(256, stream_);
+        const Memory memory(bytes, stream_, Fill::noise), out(256, stream_);
         double best = 1e9;
         for (const int per_sm : {1, 2, 4}) {
             best =
@@ -122,9 +145,9 @@ private:
     }
 
     void gemm(const char* name, int n, int out, int in) {
-        const Memory x(std::size_t(n) * std::size_t(in) * 2, stream_),
+        const Memory x(std::size_t(n) * std::size_t(in) * 2, stream_, Fill::noise),
             y(std::size_t(n) * std::size_t(out) * 4, stream_),
-            w(std::size_t(out) * std::size_t(in) * 2, stream_), workspace(kWorkspace, stream_);
+            w(std::size_t(out) * std::size_t(in) * 2, stream_, Fill::noise), workspace(kWorkspace, stream_);
         cuda::DeviceGemm gemm(cuda::lt_api(), workspace.data(), kWorkspace);
         cuda::Gemm p{};
         p.y = y.data();
@@ -149,23 +172,58 @@ private:
             gemm("gemm", scaled(2048), scaled(out), scaled(in));
     }
 
+    /// What gemv_qkv wants beside the product: pages, angles, slots.
+    struct Rope {
+        static constexpr int kDim = 128;
+        Rope(int n, cudaStream_t stream)
+            : pages(std::size_t(2 * 8 * kernels::kPageTokens * kDim) * 2, stream),
+              angles(std::size_t(n * kDim) * 4, stream, Fill::noise),
+              slots(std::size_t(n) * 4, stream) {}
+        /// Of `out` rows: two thirds of them q, as with 32 heads and 8 of keys.
+        kernels::RopeStore store(int out, int n, float* qkv) const {
+            kernels::RopeStore p{};
+            const int heads = out / kDim, n_kv = std::max(1, heads / 6);
+            p.qkv = qkv;
+            p.qkv_stride = out;
+            p.k = pages.data();
+            p.v = pages.data() + 8 * kernels::kPageTokens * kDim * 2;
+            p.kv_type = DType::bf16;
+            p.cos_sin = angles.as<float>();
+            p.slots = slots.as<int>();
+            p.n_tokens = n;
+            p.n_kv_heads = n_kv;
+            p.n_heads = heads - 2 * n_kv;
+            p.head_dim = p.rotary_dim = kDim;
+            return p;
+        }
+        Memory pages, angles, slots;
+    };
+
     void gemvs(int n) {
         using Launch = void (*)(const kernels::Gemv&, Dependent, kernels::Stream);
         struct Case {
             const char* name;
             Launch launch;
             int out, in;
+            bool norm;  // fused in, as the model's steps have it
         };
-        for (const Case& c : {Case{"gemv qkv", kernels::gemv, 6144, 4096},
-                              {"gemv_add o", kernels::gemv_add, 4096, 4096},
-                              {"gemv_swiglu gate/up", kernels::gemv_swiglu, 28672, 4096},
-                              {"gemv_add down", kernels::gemv_add, 4096, 14336},
-                              {"gemv head", kernels::gemv, 128256, 4096}}) {
-            const int out = scaled(c.out), in = scaled(c.in);
+        for (const Case& c : {Case{"gemv_qkv", kernels::gemv_qkv, 6144, 4096, true},
+                              {"gemv_add o", kernels::gemv_add, 4096, 4096, false},
+                              {"gemv_swiglu gate/up", kernels::gemv_swiglu, 28672, 4096, true},
+                              {"gemv_add down", kernels::gemv_add, 4096, 14336, false},
+                              {"gemv_argmax head", kernels::gemv_argmax, 128256, 4096, true},
+                              {"gemv qkv, no norm", kernels::gemv, 6144, 4096, false}}) {
+            const int out = c.launch == kernels::gemv_qkv ? std::max(3 * Rope::kDim, scaled(c.out))
+                                                          : scaled(c.out),
+                      in = scaled(c.in);
             const std::size_t bytes = std::size_t(out) * std::size_t(in) * 2;
             const int copies = tiny_ ? 1 : int(std::max<std::size_t>(1, (std::size_t(512) << 20) / bytes));
-            const Memory w(bytes * std::size_t(copies), stream_), x(std::size_t(n * in) * 2, stream_),
-                y(std::size_t(n) * std::size_t(out) * 4, stream_);
+            const Memory w(bytes * std::size_t(copies), stream_, Fill::noise),
+                x(std::size_t(n * in) * 4, stream_, Fill::noise),
+                y(std::size_t(n) * std::size_t(out) * 4, stream_),
+                norm(std::size_t(in) * 4, stream_, Fill::noise),
+                best(std::size_t(n) * sizeof(kernels::Best), stream_);
+            const Rope rope(n, stream_);
             kernels::Gemv p{};
             p.weight_type = p.act_type = DType::bf16;
             p.x = x.data();
@@ -176,6 +234,10 @@ private:
             p.y = y.data();
             p.y_type = c.launch == kernels::gemv_swiglu ? DType::bf16 : DType::f32;
             p.y_stride = c.launch == kernels::gemv_swiglu ? out / 2 : out;
+            if (c.norm) p.norm_weight = norm.as<float>();
+            p.eps = 1e-5f;
+            p.best = best.as<kernels::Best>();
+            if (c.launch == kernels::gemv_qkv) p.rope = rope.store(out, n, y.as<float>());
             const double s = seconds([&](int i) {
                 p.weight = w.data() + bytes * std::size_t(i % copies);
                 c.launch(p, Dependent::yes, stream_);
@@ -190,8 +252,8 @@ private:
         const int pages = (context + kPage - 1) / kPage;
         const std::size_t kv_bytes = std::size_t(n_seqs) * std::size_t(pages) * kPage * kKvHeads * kDim * 2;
         const std::size_t rows = std::size_t(n_seqs) * std::size_t(n_new);
-        const Memory k(kv_bytes, stream_), v(kv_bytes, stream_), q(rows * kHeads * kDim * 4, stream_),
-            out(rows * kHeads * kDim * 2, stream_),
+        const Memory k(kv_bytes, stream_, Fill::noise), v(kv_bytes, stream_, Fill::noise),
+            q(rows * kHeads * kDim * 4, stream_, Fill::noise), out(rows * kHeads * kDim * 2, stream_),
             tables(std::size_t(n_seqs) * std::size_t(pages + 2) * 4 + 4, stream_),
             scratch(4 * kernels::attn_decode_scratch(n_seqs, kHeads, kKvHeads, kDim), stream_),
             arrivals(4 * kernels::attn_decode_arrivals(n_seqs, kHeads, kKvHeads),
@@ -248,8 +310,8 @@ private:
     void norms() {
         const int n = scaled(4096), hidden = scaled(4096);
         const std::size_t values = std::size_t(n) * std::size_t(hidden);
-        const Memory x(values * 4, stream_), out(values * 2, stream_),
-            weight(std::size_t(hidden) * 4, stream_);
+        const Memory x(values * 4, stream_, Fill::noise), out(values * 2, stream_),
+            weight(std::size_t(hidden) * 4, stream_, Fill::noise);
         kernels::RmsNorm p{};
         p.out = out.data();
         p.out_type = DType::bf16;

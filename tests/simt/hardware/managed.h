@@ -21,8 +21,15 @@ inline void* device_new(std::size_t bytes) {
     return memory;
 }
 inline void device_delete(void* memory) { cudaFree(memory); }
+/// How often a test has waited: microseconds each on a card, so that one a value in a loop would take
+/// minutes.
+inline long& n_waits() {
+    static long n = 0;
+    return n;
+}
 /// A fault of a kernel stays on the record: every later test fails too.
 inline void device_wait() {
+    ++n_waits();
     static bool told = false;
     cudaError_t error = cudaGetLastError();
     if (error == cudaSuccess) error = cudaDeviceSynchronize();

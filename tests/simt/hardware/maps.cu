@@ -34,6 +34,14 @@ __global__ void maps_kernel(Maps p) {
 
 }  // namespace
 
+bool launches_overlap() {
+#ifdef __CUDACC__
+    return overlaps_launches(maps_kernel);
+#else
+    return false;
+#endif
+}
+
 void read_maps(const Maps& maps, Stream stream) {
     launch("maps", maps_kernel, {1, 1, 1, 32, 0}, Dependent::no, stream, maps);
 }

@@ -63,5 +63,13 @@ TEST(Maps, OfMmaLdmatrixAndShufflesAreTheHardwares) {
     }
 }
 
+#ifdef LLMGEN_HARDWARE
+/// Loops over values read what host() copied: one had 60 million waits, three minutes of a card.
+class FewWaits : public testing::Environment {
+    void TearDown() override { EXPECT_LT(n_waits(), 200000); }
+};
+[[maybe_unused]] testing::Environment* const few_waits = testing::AddGlobalTestEnvironment(new FewWaits);
+#endif
+
 }  // namespace
 }  // namespace llmgen::simt

@@ -19,5 +19,7 @@ struct Maps {
     int* shuffles;               // [32][5]: shfl from 3, xor 5, up 2, down 7, ballot of odd lanes
 };
 void read_maps(const Maps& maps, Stream stream);
+/// Whether dependent launches overlap on the current card, as this was compiled for it.
+bool launches_overlap();
 
 }  // namespace llmgen::kernels
