@@ -17,6 +17,15 @@ Tensor as_words(Tensor rows) {
     return rows;
 }
 
+/// Floats from one row to the next, for rows that are written a few columns at a time: where rows of 49,152
+/// stand a multiple of 4 KiB apart, twelve of them fill two sets of a cache and push each other out. A few
+/// lines more apart, their columns lie in different sets.
+std::int64_t spread_rows(std::int64_t width) {
+    constexpr std::int64_t kLine = 64 / sizeof(float);
+    const std::int64_t lines = (width + kLine - 1) / kLine;
+    return (lines + (11 - lines % 8) % 8) * kLine;
+}
+
 }  // namespace
 
 Decoder::Decoder(Loader& load) : op_(load.ops()), config_(load.config()) {
@@ -92,7 +101,8 @@ void Decoder::reserve(int max_tokens, int max_seqs, int max_logits, int max_cont
     all_.last = buffer(DType::f32, {max_logits, hidden});
     all_.last_h = buffer(act, {max_logits, hidden});
     all_.last_attn = buffer(act, {max_logits, shape.q_width()});
-    all_.logits = buffer(DType::f32, {max_logits, config_.vocab_size});
+    all_.logits =
+        buffer(DType::f32, {max_logits, spread_rows(config_.vocab_size)}).columns(0, config_.vocab_size);
 }
 
 void Decoder::set_kv(std::vector<KvCache> layers) {
