@@ -70,8 +70,8 @@ bool Answer::wants_token(Clock::time_point now) {
     return !ended_;
 }
 
-void Answer::take_logits(std::span<float> logits, Clock::time_point now) {
-    if (wants_token(now)) sample(logits, now);
+void Answer::take_logits(std::span<float> logits, int largest, Clock::time_point now) {
+    if (wants_token(now)) sample(logits, largest, now);
 }
 
 std::optional<TokenChoice> Answer::choice() {
@@ -97,12 +97,12 @@ void Answer::take_choice(int id, Clock::time_point now) {
     stop_or_go_on(id, now);
 }
 
-void Answer::sample(std::span<float> logits, Clock::time_point now) {
+void Answer::sample(std::span<float> logits, int largest, Clock::time_point now) {
     const bool records = terms.logprobs >= 0 || terms.explain;
     if (records) raw_.assign(logits.begin(), logits.end());
     Sampler::Pick pick;
     try {
-        pick = sampler_.pick(logits, sequence.tokens, sequence.n_prompt);
+        pick = sampler_.pick(logits, sequence.tokens, sequence.n_prompt, largest);
     } catch (const Error& error) {
         return fail_of_logits(error.what(), now);
     }

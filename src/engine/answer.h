@@ -48,8 +48,9 @@ struct Answer {
     void begin_step(int n_computed, Clock::time_point now);
     /// The logits after prompt token `position`.
     void take_prompt_logits(int position, std::span<const float> logits);
-    /// The logits after the last token: samples, where a token is wanted at all.
-    void take_logits(std::span<float> logits, Clock::time_point now);
+    /// The logits after the last token: samples, where a token is wanted at all. `largest`: where the largest
+    /// stands first, or -1 where nobody knows yet.
+    void take_logits(std::span<float> logits, int largest, Clock::time_point now);
 
     /// How its next token is to be chosen, where that needs no logits here.
     std::optional<TokenChoice> choice();
@@ -70,7 +71,7 @@ struct Answer {
 
 private:
     bool wants_token(Clock::time_point now);  // else it ends here
-    void sample(std::span<float> logits, Clock::time_point now);
+    void sample(std::span<float> logits, int largest, Clock::time_point now);
     void take_token(int id, Clock::time_point now);
     void fail_of_logits(const char* what, Clock::time_point now);
     void stop_or_go_on(int id, Clock::time_point now);

@@ -38,7 +38,7 @@ Runner::Runner(Model& model, Ops& ops, const RunnerLimits& limits)
     room_.context_len = index_buffer(limits.max_seqs);
     room_.page_table = index_buffer(limits.max_seqs * max_pages);
     room_.logit_rows = index_buffer(limits.max_logits);
-    if (ops.chooses_tokens()) room_.greedy_ids = index_buffer(limits.max_logits);
+    if (ops.finds_largest()) room_.greedy_ids = index_buffer(limits.max_logits);
 }
 
 void Runner::make_pages() {
@@ -201,7 +201,8 @@ void Runner::enqueue(bool follows) {
     if (recorded_) pad();
     Batch batch = recorded_ ? upload_recorded(follows) : upload_batch();
     batch.host = &host_;
-    if (chooses()) batch.greedy_ids = recorded_ ? batch.token_ids : room_.greedy_ids.rows(host_.n_logits());
+    if (room_.greedy_ids)
+        batch.greedy_ids = recorded_ ? batch.token_ids : room_.greedy_ids.rows(host_.n_logits());
 
     // Of a backend that records, only such steps as come again go through step().
     const bool whole = recorded_ || !ops_.records_steps();
@@ -221,6 +222,8 @@ std::span<float> Runner::logits(int i) {
     have_[std::size_t(i)] = 1;
     return row;
 }
+
+int Runner::largest(int i) const { return host_memory_ && device_ids_ ? device_ids_.as<int>()[i] : -1; }
 
 // Greedy's choice was made along with the logits; the others take another launch.
 int Runner::begin_choice(std::span<const TokenChoice> rows) {

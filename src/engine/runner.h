@@ -49,9 +49,11 @@ public:
     /// device when first asked for; where it computes in the host's memory, they are read there.
     int n_logits() const { return n_logits_; }
     std::span<float> logits(int i);
+    /// Where row i's largest logit stands first, if the backend found it on the way; else -1.
+    int largest(int i) const;
 
     /// Whether the device can choose tokens, so that logits need not be brought.
-    bool chooses() const { return bool(room_.greedy_ids); }
+    bool chooses() const { return ops_.chooses_tokens(); }
     /// Has the tokens of `rows` of the last run's logits chosen, none of which logits() was asked for, and
     /// begins to read them. A ticket for finish_choice(), of which two may be open.
     int begin_choice(std::span<const TokenChoice> rows);

@@ -148,8 +148,12 @@ std::optional<TokenChoice> Sampler::choice(std::span<const int> tokens, int n_pr
     return choice;
 }
 
-Sampler::Pick Sampler::pick(std::span<float> logits, std::span<const int> tokens, int n_prompt) {
-    Largest largest = find_largest(logits);  // before penalties: a fault of the model, not of the settings
+Sampler::Pick Sampler::pick(std::span<float> logits, std::span<const int> tokens, int n_prompt, int known) {
+    Largest largest;  // before penalties: a fault of the model, not of the settings
+    if (known >= 0)
+        largest = {logits[std::size_t(known)], std::size_t(known)};
+    else
+        largest = find_largest(logits);
     if (params_.penalizes() || !params_.logit_bias.empty()) {
         penalize(logits, tokens, n_prompt);
         largest = find_largest(logits);

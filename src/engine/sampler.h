@@ -62,8 +62,9 @@ public:
         double probability = 1;  // after all transforms; 1 where greedy
     };
     /// Chooses the token that follows `tokens` (the prompt's n_prompt, then the answer's). `logits` [vocab]
-    /// is overwritten. Throws Error where they aren't finite.
-    Pick pick(std::span<float> logits, std::span<const int> tokens, int n_prompt);
+    /// is overwritten. Throws Error where they aren't finite. `largest`: where the largest stands first, by
+    /// whoever has seen that all are sound; -1: not known.
+    Pick pick(std::span<float> logits, std::span<const int> tokens, int n_prompt, int largest = -1);
 
     /// What pick() would do, for a backend that chooses tokens itself (Ops::choose); nothing where only
     /// pick() can. Points into the sampler; valid until its next call.

@@ -109,7 +109,8 @@ void Worker::begin_choices() {
             choosing_.answers.emplace_back(&answer, next++);
             choices_.push_back(*choice);
         } else {
-            sampling_.push_back({&answer, runner_.logits(next++)});
+            sampling_.push_back({&answer, runner_.logits(next), runner_.largest(next)});
+            ++next;
         }
     }
     if (!choices_.empty()) choosing_.ticket = runner_.begin_choice(choices_);
@@ -149,9 +150,9 @@ void Worker::take_logits() {
     const int n_threads = std::min({n, n_threads_, omp_get_max_threads()});
 #pragma omp parallel for schedule(dynamic) num_threads(std::max(n_threads, 1)) if (n_threads > 1)
     for (int i = 0; i < n; ++i) {
-        auto& [answer, logits] = sampling_[std::size_t(i)];
+        auto& [answer, logits, largest] = sampling_[std::size_t(i)];
         try {
-            answer->take_logits(logits, Clock::now());
+            answer->take_logits(logits, largest, Clock::now());
         } catch (const std::exception& fault) {  // nothing may leave a parallel loop
             if (!answer->ended()) answer->fail(fault.what(), Clock::now());
         }

@@ -75,6 +75,7 @@ private:
     struct Sampling {
         Answer* answer;
         std::span<float> logits;
+        int largest;  // where it stands, or -1: not known
     };
     std::vector<Sampling> sampling_;
     Choosing choosing_, choosing_ahead_;

@@ -42,8 +42,8 @@ struct Batch {
     Tensor context_len;  // [n_seqs]
     Tensor page_table;   // [n_seqs, max_pages]
     Tensor logit_rows;   // [n_logits]
-    Tensor greedy_ids;   // [n_logits], written with the logits where the backend chooses tokens, else empty;
-                         // may be token_ids, so that the next step finds its tokens in place
+    Tensor greedy_ids;   // [n_logits], written with the logits where the backend finds the largest, else
+                         // empty; may be token_ids, so that the next step finds its tokens in place
     const HostBatch* host = nullptr;
 };
 

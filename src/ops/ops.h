@@ -280,12 +280,15 @@ public:
     // --- choosing tokens, where the backend does
     // ------------------------------------------------------------------------------------------------
 
-    /// Whether those below exist. Where they don't, logits are downloaded and the engine chooses.
+    /// Whether choose() and the reading of its ids exist. Where they don't, logits are downloaded and the
+    /// engine chooses.
     virtual bool chooses_tokens() const { return false; }
+    /// Whether norm_head() fills its ids, so that a greedy choice needs no second look at the logits.
+    virtual bool finds_largest() const { return chooses_tokens(); }
     /// linear(logits, rmsnorm(x), head), and ids[t] = the largest of row t, the lowest id on ties, -1 where a
     /// logit is NaN or the largest isn't finite.   ids [n] i32
     virtual void norm_head(Tensor logits, Tensor ids, const NormedRows& in, const Weight& head) {
-        CHECK(!ids, "this backend does not choose tokens");
+        CHECK(!ids, "this backend does not find the largest logit");
         norm_linear(logits, in, head);
     }
     /// ids[c.row] = the token of that row for each c of `rows`, -1 where its logits aren't finite; other ids

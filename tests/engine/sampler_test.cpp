@@ -90,6 +90,21 @@ TEST(Sampler, GreedyAtEveryPlaceOfAVocabulary) {
         }
 }
 
+TEST(Sampler, WhereTheLargestStandsMayBeKnown) {
+    const std::vector<float> logits{1, 3, 2, 3, 0};
+    const auto pick = [&](const SamplingParams& p, int largest) {
+        std::vector<float> row = logits;
+        return Sampler(p).pick(row, std::vector{1}, 1, largest).id;
+    };
+    EXPECT_EQ(pick(params_of({{"temperature", 0.0}}), 1), 1);
+    EXPECT_EQ(pick(params_of({{"temperature", 0.0}, {"repetition_penalty", 2.0}}), 1), 3);  // of the prompt's
+    for (int seed = 0; seed < 20; ++seed) {
+        SamplingParams p = params_of({{"temperature", 1.0}});
+        p.seed = std::uint64_t(seed);
+        EXPECT_EQ(pick(p, 1), pick(p, -1));
+    }
+}
+
 TEST(Sampler, TinyTemperaturesDoNotOverflow) {
     for (const double t : {1e-3, 1e-6, 1e-30, 1e-300}) {
         std::vector<float> logits{-3, 1, 1e4f, -1e4f};

@@ -109,17 +109,47 @@ TEST_P(Fused, HeadWithGreedyChoice) {
         const Weight head = weight(vocab, 72);
         const Matrix fused(ops(), DType::f32, n, vocab), single(ops(), DType::f32, n, vocab);
         const Integers ids(ops(), std::vector<int>(std::size_t(n), -7));
-        const bool chooses = ops().chooses_tokens();  // else the engine does, and there are only logits
-        ops().norm_head(fused.view(), chooses ? ids.view() : Tensor(), rows.view(), head);
+        const bool finds = ops().finds_largest();  // else the engine does, and there are only logits
+        ops().norm_head(fused.view(), finds ? ids.view() : Tensor(), rows.view(), head);
         ops().norm_linear(single.view(), rows.view(), head);
         const std::vector<float> logits = fused.values();
         EXPECT_TRUE(bit_equal(logits, single.values()));
-        if (!chooses) continue;
+        if (!finds) continue;
         std::vector<int> got(static_cast<std::size_t>(n));
         ops().download(got.data(), ids.view());
         for (int t = 0; t < n; ++t) {
             const auto row = logits.begin() + t * vocab;
             EXPECT_EQ(got[std::size_t(t)], int(std::max_element(row, row + vocab) - row));
+        }
+    }
+}
+
+// On few rows and many, shared by outputs or by rows; each row of the head comes three times.
+TEST_P(Fused, HeadFindsTheFirstOfEqualLogits) {
+    if (!ops().finds_largest()) GTEST_SKIP() << "the engine looks for it";
+    const int in = 72, distinct = 100, vocab = 3 * distinct;
+    const std::vector<float> once = Random(5).values(distinct * in, 0.3f);
+    std::vector<float> thrice;
+    for (int i = 0; i < 3; ++i) thrice.insert(thrice.end(), once.begin(), once.end());
+    const std::vector<char> bytes = encode(DType::f32, thrice);
+    const Tensor part = host_view(bytes, DType::f32, {vocab, in});
+    const Weight head = ops().make_weight({&part, 1});
+    for (const int n : {1, 2, 13, 140}) {
+        std::vector<float> x = Random(3).values(n * in);
+        x[std::size_t(n / 2 * in + 3)] = std::numeric_limits<float>::quiet_NaN();
+        const Matrix room(ops(), act(), n, in), from(ops(), DType::f32, n, in, x);
+        const Vector ones = make_vector(ops(), std::vector<float>(std::size_t(in), 1.0f));
+        const Matrix logits(ops(), DType::f32, n, vocab);
+        const Integers ids(ops(), std::vector<int>(std::size_t(n), -7));
+        ops().norm_head(logits.view(), ids.view(), {room.view(), from.view(), ones, 1e-5f}, head);
+        std::vector<int> got(static_cast<std::size_t>(n));
+        ops().download(got.data(), ids.view());
+        const std::vector<float> values = logits.values();
+        for (int t = 0; t < n; ++t) {
+            const auto row = values.begin() + t * vocab;
+            const int want = t == n / 2 ? -1 : int(std::max_element(row, row + vocab) - row);
+            EXPECT_EQ(got[std::size_t(t)], want) << "row " << t << " of " << n;
+            EXPECT_LT(want, distinct);
         }
     }
 }

@@ -1,6 +1,8 @@
 // The fast backend: SIMD kernels chosen once for this machine, threads over rows, panels, heads and blocks.
 #include <cmath>
 #include <cstring>
+#include <tuple>
+#include <vector>
 
 #include "ops/cpu/attention_fast.h"
 #include "ops/cpu/checks.h"
@@ -82,6 +84,8 @@ public:
         linear_.run(TileOutput::Kind::store, qkv, in.h, w,
                     {norm_of(in), [&](std::int64_t begin, std::int64_t end) { run_rope(rope, begin, end); }});
     }
+    bool finds_largest() const override { return true; }
+    void norm_head(Tensor logits, Tensor ids, const NormedRows& in, const Weight& head) override;
     void rope_angles(Tensor cos_sin, Tensor positions, const Vector& inv_freq, float factor) override;
     void qk_norm_rope_store_kv(Tensor qkv,
                                const KvCache& kv,
@@ -138,7 +142,8 @@ private:
     RowKernels rows_;
     LinearRunner linear_;
     AttentionRunner attention_;
-    bool holds_steps_;  // oneDNN opens parallel regions of its own
+    std::vector<Largest> largest_;  // [threads][rows] of norm_head
+    bool holds_steps_;              // oneDNN opens parallel regions of its own
 };
 
 void FastOps::embed(Tensor x, const Weight& table, Tensor ids) {
@@ -182,6 +187,34 @@ void FastOps::run_norm(const Tensor& out,
     for (std::int64_t t = begin; t < end; ++t)
         rows_.rmsnorm(static_cast<char*>(out.data) + t * out_row, out.dtype, x.as<float>() + t * x.stride[0],
                       w, weight.size, eps);
+}
+
+/// Each thread looks at its own outputs of a row while they are in the nearest cache.
+void FastOps::norm_head(Tensor logits, Tensor ids, const NormedRows& in, const Weight& head) {
+    if (!ids) return norm_linear(logits, in, head);
+    check_rmsnorm(in.h, in.x, in.weight);
+    check_linear(logits, in.h, head, act());
+    const std::int64_t n = logits.dim(0);
+    expect_shape(logits, "logits", {n, head.out});
+    expect_dtype(logits, "logits", DType::f32);
+    expect_shape(ids, "ids", {n});
+    expect_dtype(ids, "ids", DType::i32);
+    largest_.assign(std::size_t(n * team_.size()), {});
+    const auto look = [&](int self, std::int64_t first, std::int64_t width, std::int64_t row, int rows) {
+        for (std::int64_t r = row; r < row + rows; ++r)
+            rows_.find_largest(largest_[std::size_t(self * n + r)],
+                               logits.as<float>() + r * logits.stride[0] + first, int(first), int(width));
+    };
+    linear_.run(TileOutput::Kind::store, logits, in.h, head, {norm_of(in), {}, look});
+    for (std::int64_t row = 0; row < n; ++row) {
+        Largest found;
+        for (int i = 0; i < team_.size(); ++i) {
+            const Largest& part = largest_[std::size_t(i * n + row)];
+            found.sound &= part.sound;
+            if (part.value > found.value) std::tie(found.value, found.at) = std::pair(part.value, part.at);
+        }
+        ids.as<int>()[row] = found.sound ? found.at : -1;
+    }
 }
 
 void FastOps::rope_angles(Tensor cos_sin, Tensor positions, const Vector& inv_freq, float factor) {

@@ -75,6 +75,10 @@ void LinearRunner::run(
         part = run_onednn(kind, out.rows(done, n_rows - done), x.rows(done, n_rows - done), weight);
     if (done < n_rows)
         run_kernels(kind, out.rows(done, n_rows - done), x.rows(done, n_rows - done), weight, {});
+    if (steps.outputs)
+        team_.ranges(n_rows, [&](std::int64_t begin, std::int64_t end) {
+            for (std::int64_t row = begin; row < end; ++row) steps.outputs(0, 0, out.dim(1), row, 1);
+        });
     if (steps.after) team_.ranges(n_rows, steps.after);
 }
 
@@ -118,7 +122,7 @@ void LinearRunner::run_own_rows(const Job& job, std::int64_t begin, std::int64_t
             row += rows;
         }
         for (std::int64_t panel = 0; panel < job.n_panels; ++panel)
-            run_panel(job, panel, int(first), int(last));
+            run_panel(job, 0, panel, int(first), int(last));
         if (job.steps.after) job.steps.after(first, last);
     }
 }
@@ -148,7 +152,7 @@ void LinearRunner::run_shared_rows(Job& job) const {
             pack(job, begin, end);
             team_.barrier();
         }
-        run_units(job, n_units * self / team, n_units * (self + 1) / team);
+        run_units(job, int(self), n_units * self / team, n_units * (self + 1) / team);
         if (!alone && after) {
             team_.barrier();
             const std::int64_t begin = n_rows * self / team, end = n_rows * (self + 1) / team;
@@ -246,10 +250,11 @@ void LinearRunner::pack_tile(const Job& job, std::int64_t row, int rows) const {
         std::memset(to + rows * job.w.in * 4, 0, std::size_t(rows) * 4);
 }
 
-void LinearRunner::run_units(const Job& job, std::int64_t begin, std::int64_t end) const {
+void LinearRunner::run_units(const Job& job, int self, std::int64_t begin, std::int64_t end) const {
     for (std::int64_t unit = begin; unit < end; ++unit) {
         const std::int64_t first = unit / job.n_panels * job.block_rows;
-        run_panel(job, unit % job.n_panels, int(first), int(std::min(first + job.block_rows, job.n_rows())));
+        run_panel(job, self, unit % job.n_panels, int(first),
+                  int(std::min(first + job.block_rows, job.n_rows())));
     }
 }
 
@@ -263,7 +268,7 @@ Ahead LinearRunner::ahead_of(const Job& job, std::int64_t panel, int tile, bool 
     return {here, 0};
 }
 
-void LinearRunner::run_panel(const Job& job, std::int64_t panel, int row, int row_end) const {
+void LinearRunner::run_panel(const Job& job, int self, std::int64_t panel, int row, int row_end) const {
     alignas(64) float sums[kMaxTileRows * kPanel], up[kMaxTileRows * kPanel],
         straddling[2][kMaxTileRows * kPanel];
     const std::int64_t first = panel * kPanel, depth = job.w.depth();
@@ -302,6 +307,7 @@ void LinearRunner::run_panel(const Job& job, std::int64_t panel, int row, int ro
             static_cast<char*>(job.out.data) + (row * tile.stride + first) * std::int64_t(size_of(tile.type));
         if (direct) {
             multiply(static_cast<float*>(tile.data), tile.stride, panel);
+            if (job.steps.outputs) job.steps.outputs(self, first, tile.width, row, rows);
             row += rows;
             continue;
         }
@@ -317,6 +323,7 @@ void LinearRunner::run_panel(const Job& job, std::int64_t panel, int row, int ro
         }
         tile.rows = rows;
         finish(tile, sums, up);
+        if (job.steps.outputs) job.steps.outputs(self, first, tile.width, row, rows);
         row += rows;
     }
 }

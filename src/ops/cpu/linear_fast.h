@@ -18,7 +18,13 @@ namespace llmgen::cpu {
 /// fork of its own. `before` fills rows begin to end - 1 of x, `after` goes on with those of out.
 struct RowSteps {
     using Step = std::function<void(std::int64_t begin, std::int64_t end)>;
-    Step before, after;  // either may be empty
+    /// Outputs first to first + width - 1 of rows `row` to row + rows - 1 stand in `out` and are still near;
+    /// called by the thread `self` that has worked them out. A row's outputs come in ascending order from one
+    /// thread, and those of a thread lie below those of the next.
+    using Outputs =
+        std::function<void(int self, std::int64_t first, std::int64_t width, std::int64_t row, int rows)>;
+    Step before = {}, after = {};  // each may be empty
+    Outputs outputs = {};
 };
 
 class LinearRunner {
@@ -50,9 +56,9 @@ private:
     void finish(const TileOutput& tile, const float* sums, const float* up) const;
     void pack(const Job& job, std::int64_t begin, std::int64_t end) const;
     void pack_tile(const Job& job, std::int64_t row, int rows) const;
-    void run_units(const Job& job, std::int64_t begin, std::int64_t end) const;
+    void run_units(const Job& job, int self, std::int64_t begin, std::int64_t end) const;
     Ahead ahead_of(const Job& job, std::int64_t panel, int tile, bool only_tile) const;
-    void run_panel(const Job& job, std::int64_t panel, int row, int row_end) const;
+    void run_panel(const Job& job, int self, std::int64_t panel, int row, int row_end) const;
 
     Team& team_;
     LinearKernels bf16_weights_, f32_weights_;

@@ -1,6 +1,7 @@
 // Row loops for every instruction set that Highway knows.
 #include "ops/cpu/row_kernels.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "ops/batch.h"
@@ -70,6 +71,30 @@ void rotate(float* head, const float* cos, const float* sin, int half) {
     }
 }
 
+void find_largest(Largest& found, const float* values, int first, int n) {
+    const DF32 d;
+    const F32 most = hn::Set(d, std::numeric_limits<float>::max());
+    F32 largest = hn::Set(d, -std::numeric_limits<float>::infinity());
+    auto sound = hn::Le(largest, most);
+    float rest = -std::numeric_limits<float>::infinity();
+    int i = 0;
+    for (; i + kLanes <= n; i += kLanes) {
+        const F32 v = hn::LoadU(d, values + i);
+        sound = hn::And(sound, hn::Le(v, most));
+        largest = hn::IfThenElse(hn::Gt(v, largest), v, largest);
+    }
+    for (; i < n; ++i) {
+        found.sound &= values[i] <= std::numeric_limits<float>::max();
+        rest = values[i] > rest ? values[i] : rest;
+    }
+    found.sound &= hn::AllTrue(d, sound);
+    const float value = std::max(rest, hn::GetLane(hn::MaxOfLanes(d, largest)));
+    if (!(value > found.value)) return;
+    found.value = value;
+    found.at = first;
+    while (values[found.at - first] != value) ++found.at;
+}
+
 void store_kv(
     void* k_block, void* v_block, DType type, const float* k, const float* v, int row, int head_dim) {
     if (type == DType::f32) {
@@ -123,6 +148,7 @@ RowKernels make_row_kernels() {
     RowKernels kernels;
     kernels.rmsnorm = &rmsnorm;
     kernels.rotate = &rotate;
+    kernels.find_largest = &find_largest;
     kernels.store_kv = &store_kv;
     kernels.prefetch_kv = &prefetch_kv;
     return kernels;
