@@ -1,6 +1,7 @@
 #include "base/mmap.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,7 +17,9 @@ namespace {
 
 struct Descriptor {
     int fd;
-    explicit Descriptor(const std::filesystem::path& path) : fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    // O_NONBLOCK: to open a named pipe that nobody writes to would wait for ever; so it is an empty file.
+    explicit Descriptor(const std::filesystem::path& path)
+        : fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
         if (fd < 0) fail("{}: {}", path.string(), std::strerror(errno));
     }
     ~Descriptor() {
@@ -29,6 +32,7 @@ std::size_t size_of_file(const Descriptor& file, const std::filesystem::path& pa
     struct stat status {};
     if (::fstat(file.fd, &status) != 0) fail("{}: {}", path.string(), std::strerror(errno));
     if (S_ISDIR(status.st_mode)) fail("{}: is a directory, not a file", path.string());
+    if (!S_ISREG(status.st_mode)) fail("{}: is a pipe or a device, not a file", path.string());
     return std::size_t(status.st_size);
 }
 
@@ -95,6 +99,11 @@ std::string read_file(const std::filesystem::path& path, std::size_t limit) {
         const ssize_t n = ::read(file.fd, block.data(), block.size());
         if (n < 0) {
             if (errno == EINTR) continue;
+            if (errno == EAGAIN) {  // a pipe whose writer isn't ready
+                pollfd p{file.fd, POLLIN, 0};
+                ::poll(&p, 1, -1);
+                continue;
+            }
             fail("{}: {}", path.string(), std::strerror(errno));
         }
         if (n == 0) return text;

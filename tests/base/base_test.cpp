@@ -1,7 +1,14 @@
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <limits>
+#include <thread>
 
 #include "base/cores.h"
 #include "base/dtype.h"
@@ -91,6 +98,27 @@ TEST(MappedFile, NamesTheMissingFile) {
     } catch (const Error& error) {
         EXPECT_NE(std::string(error.what()).find("/nonexistent/x"), std::string::npos);
     }
+}
+
+TEST(MappedFile, APipeThatNobodyWritesToIsNotWaitedFor) {
+    const auto path = std::filesystem::temp_directory_path() / ("llmgen_pipe_" + std::to_string(::getpid()));
+    ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+    EXPECT_EQ(read_file(path), "");
+    std::string said;
+    try {
+        MappedFile file(path);
+    } catch (const Error& error) {
+        said = error.what();
+    }
+    EXPECT_NE(said.find("is a pipe or a device"), std::string::npos) << said;
+    const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);  // a writer that is there is waited for
+    std::jthread writer([fd] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        (void)!::write(fd, "text", 4);
+        ::close(fd);
+    });
+    EXPECT_EQ(read_file(path), "text");
+    std::filesystem::remove(path);
 }
 
 TEST(Tensor, ViewsOfRowsAndColumns) {
