@@ -242,6 +242,10 @@ std::shared_ptr<Tokenizer::Impl> load_tokenizer_bytes(const std::string& name, s
     const std::size_t first = bytes.find_first_not_of(" \t\r\n");
     if (first != bytes.npos && bytes[first] == '{')
         load_tokenizer_json(*impl, name, bytes);
+    else if (first == bytes.npos)
+        fail("{}: is empty; download it again", name);
+    else if (name.ends_with(".json"))
+        fail("{}: not valid JSON: it doesn't begin with {{", name);
     else if (looks_like_tiktoken(bytes))
         load_tiktoken(*impl, name, bytes);
     else

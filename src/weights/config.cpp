@@ -226,6 +226,45 @@ ModelConfig ModelConfig::load(const std::filesystem::path& path, std::span<const
     return parse(weights::read_json_text(file), file.string(), known);
 }
 
+namespace {
+
+/// What the reference's generate() would do with this file and nobody here does, with the value that does
+/// nothing (null and an empty list do nothing either).
+constexpr std::pair<const char*, double> kNotApplied[] = {
+    {"num_beams", 1},
+    {"no_repeat_ngram_size", 0},
+    {"min_length", 0},
+    {"min_new_tokens", 0},
+    {"typical_p", 1},
+    {"epsilon_cutoff", 0},
+    {"eta_cutoff", 0},
+    {"penalty_alpha", 0},
+    {"guidance_scale", 1},
+    {"stop_strings", 0},
+    {"suppress_tokens", 0},
+    {"begin_suppress_tokens", 0},
+    {"bad_words_ids", 0},
+    {"sequence_bias", 0},
+    {"forced_bos_token_id", -1},
+    {"forced_eos_token_id", -1},
+    {"exponential_decay_length_penalty", 0},
+};
+
+void warn_of_not_applied(const nlohmann::json& document,
+                         const std::string& origin,
+                         std::vector<std::string>& warnings) {
+    for (const auto& [key, neutral] : kNotApplied) {
+        const auto value = document.find(key);
+        if (value == document.end() || value->is_null() || (value->is_structured() && value->empty()))
+            continue;
+        if (value->is_number() && value->get<double>() == neutral) continue;
+        warnings.push_back(
+            fmt::format("{}: {} isn't applied; transformers' answers can differ by it", origin, key));
+    }
+}
+
+}  // namespace
+
 GenerationDefaults GenerationDefaults::parse(std::string_view text,
                                              const std::string& origin,
                                              int vocab_size) {
@@ -249,8 +288,8 @@ GenerationDefaults GenerationDefaults::parse(std::string_view text,
     read(defaults.top_p, [&] { return json.number("top_p", 0, 1); });
     read(defaults.min_p, [&] { return json.number("min_p", 0, 1); });
     read(defaults.repetition_penalty, [&] { return json.number("repetition_penalty", 1e-6, kLarge); });
-    read(defaults.max_new_tokens, [&] { return json.integer("max_new_tokens", 0, kMaxInt); });
     defaults.eos_token_ids = json.token_ids("eos_token_id", vocab_size, defaults.warnings);
+    warn_of_not_applied(document, origin, defaults.warnings);
     return defaults;
 }
 

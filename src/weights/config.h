@@ -97,7 +97,6 @@ struct GenerationDefaults {
     std::optional<double> top_p;
     std::optional<double> min_p;
     std::optional<double> repetition_penalty;
-    std::optional<int> max_new_tokens;
     std::vector<int> eos_token_ids;  // each in [0, vocab_size), ascending
 
     std::vector<std::string> warnings;

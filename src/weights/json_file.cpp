@@ -69,6 +69,8 @@ void refuse_foreign(std::string_view front, const std::string& origin) {
 
 json parse_json_object(std::string_view text, const std::string& origin) {
     refuse_foreign(text.substr(0, 512), origin);
+    if (text.find_first_not_of(" \t\r\n") == std::string_view::npos)
+        fail("{}: is empty, a JSON object is expected; download it again", origin);
     if (text.starts_with("\xEF\xBB\xBF"))
         fail("{}: begins with a byte order mark; save it as UTF-8 without one", origin);
     // The parser takes a NUL for the end; JSON has none anywhere.
@@ -83,6 +85,9 @@ json parse_json_object(std::string_view text, const std::string& origin) {
         if (!value.is_object()) fail("{}: expected a JSON object, found {}", origin, brief(value));
         return value;
     } catch (const json::parse_error& error) {
+        if (error.byte > text.size())
+            fail("{}: is not valid JSON: it ends in the middle, after {} bytes; download it again", origin,
+                 text.size());
         fail("{}: is not valid JSON: error at byte {} of {}", origin, error.byte, text.size());
     } catch (const json::exception&) {
         fail("{}: is not valid JSON: a number is out of range", origin);

@@ -301,8 +301,9 @@ TEST(Tokenizer, FilesThatAreNoTokenizers) {
               std::string::npos);
     EXPECT_NE(error(dir.write("tokenizer.model", "hello there")).find("neither a sentencepiece model nor"),
               std::string::npos);
-    EXPECT_NE(error(dir.write("tokenizer.model", "")).find("neither a sentencepiece model nor"),
+    EXPECT_NE(error(dir.write("tokenizer.json", "no JSON")).find("tokenizer.json: not valid JSON"),
               std::string::npos);
+    EXPECT_NE(error(dir.write("tokenizer.model", "")).find("tokenizer.model: is empty"), std::string::npos);
     EXPECT_NE(error(dir.write("tokenizer.model", "YQ== 0\nYg== 0\n")).find("line 2: rank 0 stands twice"),
               std::string::npos);
     EXPECT_NE(error(dir.write("tokenizer.model", "YQ== 0\n?? 1\n")).find("line 2: expected base64"),

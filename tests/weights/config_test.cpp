@@ -131,7 +131,9 @@ TEST(Config, OtherTypesOfValueAreNamed) {
 }
 
 TEST(Config, TextThatIsNoJsonObject) {
-    EXPECT_THAT(message_of_text(""), HasSubstr("not valid JSON: error at byte 1 of 0"));
+    EXPECT_THAT(message_of_text(""), HasSubstr("is empty"));
+    EXPECT_THAT(message_of_text(" \n"), HasSubstr("is empty"));
+    EXPECT_THAT(message_of_text("{\"a\": 1"), HasSubstr("ends in the middle, after 7 bytes"));
     EXPECT_THAT(message_of_text("{\"a\": }"), HasSubstr("not valid JSON: error at byte 7 of 7"));
     EXPECT_THAT(message_of_text("[1]"), HasSubstr("expected a JSON object, found an array"));
     EXPECT_THAT(message_of_text("{} x"), HasSubstr("not valid JSON"));
@@ -335,7 +337,6 @@ TEST(Generation, SetAndUnset) {
                                                {"top_p", 0.8},
                                                {"min_p", 0.1},
                                                {"repetition_penalty", 1.05},
-                                               {"max_new_tokens", 50},
                                                {"eos_token_id", {3, 2}}});
     EXPECT_EQ(all.do_sample, true);
     EXPECT_EQ(all.temperature, 0.7);
@@ -343,12 +344,27 @@ TEST(Generation, SetAndUnset) {
     EXPECT_EQ(all.top_p, 0.8);
     EXPECT_EQ(all.min_p, 0.1);
     EXPECT_EQ(all.repetition_penalty, 1.05);
-    EXPECT_EQ(all.max_new_tokens, 50);
     EXPECT_THAT(all.eos_token_ids, ElementsAre(2, 3));
     const GenerationDefaults none = generation({{"temperature", nullptr}, {"_from_model_config", true}});
     EXPECT_FALSE(none.temperature || none.top_k || none.do_sample);
     const test::Folder folder;
     EXPECT_FALSE(GenerationDefaults::load(folder.path(), 100).temperature.has_value());
+}
+
+TEST(Generation, WhatIsNotAppliedIsSaid) {
+    const auto warnings = [](const json& config) { return generation(config).warnings; };
+    EXPECT_THAT(warnings({{"num_beams", 4}}), ElementsAre(HasSubstr("num_beams isn't applied")));
+    EXPECT_THAT(warnings({{"no_repeat_ngram_size", 3}}), ElementsAre(HasSubstr("no_repeat_ngram_size")));
+    EXPECT_THAT(warnings({{"suppress_tokens", {1, 2}}}), ElementsAre(HasSubstr("suppress_tokens")));
+    EXPECT_THAT(warnings({{"stop_strings", "x"}}), ElementsAre(HasSubstr("stop_strings")));
+    EXPECT_THAT(warnings({{"forced_bos_token_id", 0}}), ElementsAre(HasSubstr("forced_bos_token_id")));
+    EXPECT_THAT(warnings({{"num_beams", 1},
+                          {"no_repeat_ngram_size", 0},
+                          {"typical_p", 1.0},
+                          {"bad_words_ids", nullptr},
+                          {"suppress_tokens", json::array()},
+                          {"max_length", 20}}),
+                IsEmpty());
 }
 
 TEST(Generation, ValuesThatCannotBeRightAreLeftOutWithALine) {
