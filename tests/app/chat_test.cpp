@@ -195,6 +195,27 @@ TEST(Conversation, AUserCannotWriteTheTemplatesTokens) {
     }
 }
 
+TEST(Chat, TerminationEndsTheSession) {
+    for (const bool answering : {false, true}) {
+        Terminal terminal(chat({"--no-history"}));
+        ASSERT_TRUE(terminal.see(">>> "));
+        if (answering) {
+            terminal.type("go on for ever\n");
+            ASSERT_TRUE(terminal.see("reading the prompt"));
+            std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        }
+        terminal.signal(SIGTERM);
+        EXPECT_EQ(terminal.wait(), 128 + SIGTERM) << answering;
+    }
+}
+
+TEST(Chat, AFullContextSaysTheWayOut) {
+    const Outcome outcome = run(chat({"--max-context", "64", "-q"}), {.input = "one\ntwo\n/clear\nthree\n"});
+    EXPECT_EQ(outcome.code, 1);
+    EXPECT_THAT(outcome.err, HasSubstr("the context holds 64; /clear begins a new one"));
+    EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n') >= 2, true);
+}
+
 // Ids as sampled, not encoded again; the final EOS is the template's to write.
 TEST(Conversation, TheNextPromptBeginsWithWhatTheModelComputed) {
     const Tokenizer tokenizer = Tokenizer::load(tiny_checkpoint());

@@ -173,6 +173,7 @@ public:
     }
     Terminal(const Terminal&) = delete;
 
+    void signal(int number) const { ::kill(pid_, number); }
     void type(const std::string& keys) { (void)!::write(fd_, keys.data(), keys.size()); }
     /// Waits until `text` comes up after what earlier calls found.
     bool see(const std::string& text, double timeout_s = 60) {

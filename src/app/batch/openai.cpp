@@ -11,11 +11,35 @@
 namespace llmgen::app {
 namespace {
 
-const std::vector<std::string> kKnown = {
-    "model", "messages", "prompt", "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "min_p",
-    "repetition_penalty", "presence_penalty", "frequency_penalty", "greedy", "seed", "logit_bias", "stop",
-    "stop_token_ids", "ignore_eos", "priority", "cache_salt", "logprobs", "top_logprobs", "tools", "tool_choice",
-    "documents", "chat_template_kwargs", "response_format", "stream", "stream_options"};
+const std::vector<std::string> kKnown = {"model",
+                                         "messages",
+                                         "prompt",
+                                         "max_tokens",
+                                         "max_completion_tokens",
+                                         "temperature",
+                                         "top_p",
+                                         "top_k",
+                                         "min_p",
+                                         "repetition_penalty",
+                                         "presence_penalty",
+                                         "frequency_penalty",
+                                         "greedy",
+                                         "seed",
+                                         "logit_bias",
+                                         "stop",
+                                         "stop_token_ids",
+                                         "ignore_eos",
+                                         "priority",
+                                         "cache_salt",
+                                         "logprobs",
+                                         "top_logprobs",
+                                         "tools",
+                                         "tool_choice",
+                                         "documents",
+                                         "chat_template_kwargs",
+                                         "response_format",
+                                         "stream",
+                                         "stream_options"};
 
 void refuse_unsupported(const JsonObject& body) {
     for (const char* key : {"n", "best_of"})
@@ -78,7 +102,8 @@ Json completion_logprobs(const Result& result, const Tokenizer& tokenizer) {
         offsets.push_back(offset);
         offset += n_characters(detokenizer.push(token.id));
         Json row = Json::object();
-        for (const TokenLogprob& best : result.top_logprobs[i]) row[text_of(tokenizer, best.id)] = best.logprob;
+        for (const TokenLogprob& best : result.top_logprobs[i])
+            row[text_of(tokenizer, best.id)] = best.logprob;
         top.push_back(std::move(row));
     }
     return {{"tokens", std::move(tokens)},
@@ -125,7 +150,10 @@ void read_openai(const JsonObject& line, BatchItem& item) {
     request.prompt = std::move(chat);
 }
 
-Json openai_body(const BatchItem& item, const Result& result, const EngineInfo& info, const Tokenizer& tokenizer) {
+Json openai_body(const BatchItem& item,
+                 const Result& result,
+                 const EngineInfo& info,
+                 const Tokenizer& tokenizer) {
     const bool stopped =
         result.finish_reason == FinishReason::eos || result.finish_reason == FinishReason::stop_string;
     Json choice{{"index", 0}};
@@ -136,7 +164,8 @@ Json openai_body(const BatchItem& item, const Result& result, const EngineInfo& 
     if (result.logprobs.empty())
         choice["logprobs"] = nullptr;
     else
-        choice["logprobs"] = item.chat_endpoint ? chat_logprobs(result, tokenizer) : completion_logprobs(result, tokenizer);
+        choice["logprobs"] =
+            item.chat_endpoint ? chat_logprobs(result, tokenizer) : completion_logprobs(result, tokenizer);
     choice["finish_reason"] = stopped ? "stop" : "length";
     const std::size_t n_prompt = result.prompt_ids.size(), n_out = result.token_ids.size();
     return Json{{"id", (item.chat_endpoint ? "chatcmpl-" : "cmpl-") + std::to_string(item.line)},

@@ -13,6 +13,9 @@ namespace llmgen::app {
 /// "batch_req_LINE"
 std::string openai_id(const BatchItem& item);
 void read_openai(const JsonObject& line, BatchItem& item);
-Json openai_body(const BatchItem& item, const Result& result, const EngineInfo& info, const Tokenizer& tokenizer);
+Json openai_body(const BatchItem& item,
+                 const Result& result,
+                 const EngineInfo& info,
+                 const Tokenizer& tokenizer);
 
 }  // namespace llmgen::app

@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <climits>
+#include <csignal>
 #include <cstring>
 
 #include "app/chat/conversation.h"
@@ -39,6 +40,8 @@ constexpr const char* kHelp =
     "  /exit              leave (also /bye, Ctrl-D)\n"
     "A message over several lines stands between \"\"\" and \"\"\", or has \\ at the end of its lines.\n"
     "Ctrl-C stops the answer. //… sends a message that begins with /.\n";
+
+constexpr int kTerminated = 128 + SIGTERM;  // ends the session, where Ctrl-C ends an answer
 
 std::string trimmed(const std::string& text) {
     const std::size_t begin = text.find_first_not_of(" \t");
@@ -169,7 +172,8 @@ private:
                 say("{}", error.what());
                 s.failed = s.failed || !is_command(*turn);
             }
-            if (!interactive && s.context.interrupts.exit_code()) return s.context.interrupts.exit_code();
+            const int code = s.context.interrupts.exit_code();
+            if (code != 0 && (!interactive || code == kTerminated)) return code;
         }
     }
 
@@ -179,8 +183,9 @@ private:
 
     // At a terminal a person has read what went wrong; a script has the code.
     static int leave(const Session& s) {
-        if (s.editor.is_interactive()) return kDone;
-        if (const int code = s.context.interrupts.exit_code()) return code;
+        const int code = s.context.interrupts.exit_code();
+        if (s.editor.is_interactive()) return code == kTerminated ? code : int(kDone);
+        if (code != 0) return code;
         return s.failed ? kFailed : kDone;
     }
 
@@ -191,6 +196,7 @@ private:
         while (true) {
             const Editor::Input input = s.editor.read(block || joined ? "... " : ">>> ");
             if (input.event == Editor::Event::interrupted) {
+                if (s.context.interrupts.exit_code() == kTerminated) return std::nullopt;
                 s.context.interrupts.clear();
                 if (input.text.empty() && text.empty() && !block) say("to leave: /exit or Ctrl-D");
                 text.clear();
@@ -243,8 +249,12 @@ private:
     void answer(Session& s) {
         Request request = s.parameters.request();
         try {
-            request.prompt = s.conversation.next_prompt();
-            request.explain = false;
+            std::vector<int> ids = s.conversation.next_prompt();
+            if (const int most = s.engine.info().max_context;
+                int(ids.size()) > most && s.conversation.turns() > 1)
+                fail("the conversation has {} tokens, the context holds {}; /clear begins a new one",
+                     ids.size(), most);
+            request.prompt = std::move(ids);
             StreamHold hold(StreamHold::parse(stream_));
             Progress progress(!engine_.quiet && is_capable_terminal(2), engine_.engine.prefill_chunk);
             s.last = run_request(s.engine, std::move(request), s.context.interrupts, progress,
