@@ -103,7 +103,29 @@ Chat read_chat(const JsonObject& o) {
     return chat;
 }
 
-void refuse_misspelt(const JsonObject& o, const std::vector<std::string>& known) {
+void refuse_misspelt(const JsonObject& o, std::vector<std::string> known) {
+    static constexpr const char* kCommon[] = {"prompt",
+                                              "messages",
+                                              "temperature",
+                                              "top_k",
+                                              "top_p",
+                                              "min_p",
+                                              "repetition_penalty",
+                                              "presence_penalty",
+                                              "frequency_penalty",
+                                              "greedy",
+                                              "seed",
+                                              "logit_bias",
+                                              "stop",
+                                              "stop_token_ids",
+                                              "ignore_eos",
+                                              "priority",
+                                              "cache_salt",
+                                              "logprobs",
+                                              "tools",
+                                              "documents",
+                                              "chat_template_kwargs"};
+    known.insert(known.end(), std::begin(kCommon), std::end(kCommon));
     for (const auto& [key, value] : o.members()) {
         if (key.size() > 40 || std::find(known.begin(), known.end(), key) != known.end()) continue;
         for (const std::string& word : known)

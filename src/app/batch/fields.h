@@ -24,6 +24,7 @@ void read_template_fields(const JsonObject& o, RenderInput& input);
 Chat read_chat(const JsonObject& o);
 
 /// A misspelt field would be ignored in silence; a field of the user's own is none of our business.
-void refuse_misspelt(const JsonObject& o, const std::vector<std::string>& known);
+/// `known`: those of its form, beside the fields that both have.
+void refuse_misspelt(const JsonObject& o, std::vector<std::string> known);
 
 }  // namespace llmgen::app

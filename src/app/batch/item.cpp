@@ -40,31 +40,7 @@ void refuse_without_effect(const JsonObject& o, bool raw) {
 void read_ours(const JsonObject& o, const BatchDefaults& defaults, BatchItem& item) {
     Request& request = item.request;
     refuse_foreign(o);
-    refuse_misspelt(o, {"prompt",
-                        "messages",
-                        "token_ids",
-                        "system",
-                        "raw",
-                        "temperature",
-                        "top_k",
-                        "top_p",
-                        "min_p",
-                        "repetition_penalty",
-                        "presence_penalty",
-                        "frequency_penalty",
-                        "greedy",
-                        "seed",
-                        "logit_bias",
-                        "stop",
-                        "stop_token_ids",
-                        "ignore_eos",
-                        "priority",
-                        "cache_salt",
-                        "max_new_tokens",
-                        "logprobs",
-                        "tools",
-                        "documents",
-                        "chat_template_kwargs"});
+    refuse_misspelt(o, {"token_ids", "system", "raw", "max_new_tokens"});
     read_common(o, request);
     if (const auto n = integer_field(o, "max_new_tokens", 0)) request.max_new_tokens = n;
     if (const auto n = integer_field(o, "logprobs", 0, 1 << 20)) request.logprobs = *n;

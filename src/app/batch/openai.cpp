@@ -11,36 +11,6 @@
 namespace llmgen::app {
 namespace {
 
-const std::vector<std::string> kKnown = {"model",
-                                         "messages",
-                                         "prompt",
-                                         "max_tokens",
-                                         "max_completion_tokens",
-                                         "temperature",
-                                         "top_p",
-                                         "top_k",
-                                         "min_p",
-                                         "repetition_penalty",
-                                         "presence_penalty",
-                                         "frequency_penalty",
-                                         "greedy",
-                                         "seed",
-                                         "logit_bias",
-                                         "stop",
-                                         "stop_token_ids",
-                                         "ignore_eos",
-                                         "priority",
-                                         "cache_salt",
-                                         "logprobs",
-                                         "top_logprobs",
-                                         "tools",
-                                         "tool_choice",
-                                         "documents",
-                                         "chat_template_kwargs",
-                                         "response_format",
-                                         "stream",
-                                         "stream_options"};
-
 void refuse_unsupported(const JsonObject& body) {
     for (const char* key : {"n", "best_of"})
         if (const Json* n = body.find(key); n && *n != 1) fail("{}: \"{}\" must be 1", body.where(), key);
@@ -125,7 +95,8 @@ void read_openai(const JsonObject& line, BatchItem& item) {
     if (!line.find("body")) fail("{}: no \"body\"", line.where());
     const JsonObject body(line.raw("body"), line.where() + ", body");
     Request& request = item.request;
-    refuse_misspelt(body, kKnown);
+    refuse_misspelt(body, {"model", "max_tokens", "max_completion_tokens", "top_logprobs", "tool_choice",
+                           "response_format", "stream", "stream_options"});
     refuse_unsupported(body);
     read_common(body, request);
     for (const char* key : {"max_tokens", "max_completion_tokens"})

@@ -169,6 +169,15 @@ void print_facts(const Json& json, int indent, std::string& out) {
     }
 }
 
+void write_facts(const Json& facts, bool as_json) {
+    std::string out;
+    if (as_json)
+        out = dump(facts) + "\n";
+    else
+        print_facts(facts, 0, out);
+    write_stdout(out);
+}
+
 class Inspect : public Command {
 public:
     explicit Inspect(CLI::App& root)
@@ -192,12 +201,7 @@ public:
         Json facts = Json::parse(inspect_checkpoint(locate_model(dir_.empty() ? model_ : dir_)));
         if (no_tensors_ && facts.is_object()) facts.erase("tensors");
         add_floor(facts);
-        std::string out;
-        if (json_)
-            out = dump(facts) + "\n";
-        else
-            print_facts(facts, 0, out);
-        write_stdout(out);
+        write_facts(facts, json_);
         return kDone;
     }
 
@@ -237,12 +241,7 @@ public:
     }
     int run(Context&) override {
         const Json facts = Json::parse(describe_devices(measure_, threads_));
-        std::string out;
-        if (json_)
-            out = dump(facts) + "\n";
-        else
-            print_facts(facts, 0, out);
-        write_stdout(out);
+        write_facts(facts, json_);
         return kDone;
     }
 

@@ -18,6 +18,13 @@ void refuse_no_name(const std::string& type, const std::string& flag, const std:
     if (is_path && value.empty()) fail_usage("{}: the name is empty", flag);
 }
 
+auto taker_of_text(auto& target, const std::string& type) {
+    return [&target, type](const std::string& name, const std::string& value) {
+        refuse_no_name(type, name, value);
+        target = value;
+    };
+}
+
 std::vector<std::string> split_choices(const std::string& choices) {
     return CLI::detail::split(choices, '|');
 }
@@ -66,20 +73,14 @@ CLI::Option* Flags::text(const std::string& names,
                          std::string& target,
                          const std::string& type,
                          const std::string& text) {
-    return custom(names, type, text, [&target, type](const std::string& name, const std::string& value) {
-        refuse_no_name(type, name, value);
-        target = value;
-    });
+    return custom(names, type, text, taker_of_text(target, type));
 }
 
 CLI::Option* Flags::text(const std::string& names,
                          std::optional<std::string>& target,
                          const std::string& type,
                          const std::string& text) {
-    return custom(names, type, text, [&target, type](const std::string& name, const std::string& value) {
-        refuse_no_name(type, name, value);
-        target = value;
-    });
+    return custom(names, type, text, taker_of_text(target, type));
 }
 
 CLI::Option* Flags::repeated(const std::string& names,

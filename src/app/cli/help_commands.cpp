@@ -111,6 +111,19 @@ std::string zsh_script(const std::vector<CommandInfo>& all) {
         text = replaced(replaced(replaced(replaced(text, "\\", "\\\\"), "[", "\\["), "]", "\\]"), ":", "\\:");
         return replaced(text, "'", "'\\''");
     };
+    const auto arguments = [&](const CommandInfo& command) {
+        std::string lines;
+        for (const auto& option : command.options)
+            for (const auto& name : option.names) {
+                std::string action;
+                if (!option.type.empty())
+                    action = ":value:" + (option.choices.empty()
+                                              ? std::string(option.path ? "_files" : " ")
+                                              : fmt::format("({})", fmt::join(option.choices, " ")));
+                lines += fmt::format("        '*{}[{}]{}' \\\n", name, quoted(option.text), action);
+            }
+        return lines;
+    };
     std::string out =
         "#compdef llmgen\n# zsh completion of llmgen; made by `llmgen completion zsh`\n_llmgen() {\n  local "
         "-a commands\n  commands=(\n";
@@ -122,27 +135,11 @@ std::string zsh_script(const std::vector<CommandInfo>& all) {
     for (const auto& command : all) {
         if (command.name.empty()) continue;
         out += "    " + command.name + ")\n      _arguments -s \\\n";
-        for (const auto& option : command.options)
-            for (const auto& name : option.names) {
-                std::string action;
-                if (!option.type.empty())
-                    action = ":value:" + (option.choices.empty()
-                                              ? std::string(option.path ? "_files" : " ")
-                                              : fmt::format("({})", fmt::join(option.choices, " ")));
-                out += fmt::format("        '*{}[{}]{}' \\\n", name, quoted(option.text), action);
-            }
+        out += arguments(command);
         out += "        '*:file:_files' ;;\n";
     }
     out += "    *)\n      _arguments -s \\\n";
-    for (const auto& option : all.front().options)
-        for (const auto& name : option.names) {
-            std::string action;
-            if (!option.type.empty())
-                action = ":value:" + (option.choices.empty()
-                                          ? std::string(option.path ? "_files" : " ")
-                                          : fmt::format("({})", fmt::join(option.choices, " ")));
-            out += fmt::format("        '*{}[{}]{}' \\\n", name, quoted(option.text), action);
-        }
+    out += arguments(all.front());
     out += "        '1:command:{ _describe command commands }' ;;\n  esac\n}\n_llmgen \"$@\"\n";
     return out;
 }
