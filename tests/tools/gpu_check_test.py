@@ -158,6 +158,15 @@ class GpuCheck(unittest.TestCase):
                     self.assertIn(word, self.steps[name]["lines"][-1])
                 self.assertIn("class='missing'", page)
 
+    def test_transformers_that_take_too_long_leave_what_they_measured(self):
+        python = self.place / "toolkit/bin/python"
+        python.write_text(python.read_text().replace('"tpot_s": 0.02}))', '"tpot_s": 0.02}), flush=True); time.sleep(40)'))
+        steps = [(name, step, 1 if name == "transformers pace" else limit) for name, step, limit in gpu_check.STEPS]
+        with unittest.mock.patch.object(gpu_check, "STEPS", steps):
+            code, result, text, _ = self.check("--only", "transformers pace")
+        self.assertEqual((code, len(result["transformers"])), (0, 1), text)
+        self.assertIn("the others are missing: python ran past 1 s", text)
+
     def test_without_transformers(self):
         code, result, text, _ = self.check("--only", "card,transformers,transformers pace", fault="python")
         self.assertEqual((code, self.outcomes("missing")), (0, ["transformers", "transformers pace"]), text)
