@@ -54,6 +54,16 @@ TEST(Ahead, TheNextStepIsEnqueuedBeforeTheLastIdsAreRead) {
     EXPECT_EQ(cpu.stats().steps, 12u);
 }
 
+/// At least `n` bytes of the text from `from` on, no character cut.
+std::string whole_characters(const std::string& text, std::size_t from, std::size_t n) {
+    const auto next = [&](std::size_t at) {
+        while (at < text.size() && (text[at] & 0xc0) == 0x80) ++at;
+        return at;
+    };
+    const std::size_t begin = next(from), end = next(std::min(text.size(), begin + n));
+    return text.substr(begin, end - begin);
+}
+
 /// Requests that end in every way, each a little later than the one before.
 std::vector<Request> mixed(Engine& cpu) {
     std::vector<Request> requests;
@@ -64,7 +74,7 @@ std::vector<Request> mixed(Engine& cpu) {
     }
     for (const std::size_t i : {2, 5}) {  // by text
         const std::string text = cpu.generate(requests[i]).text;
-        if (text.size() > 6) requests[i].stop = {text.substr(text.size() / 2, 2)};
+        if (text.size() > 6) requests[i].stop = {whole_characters(text, text.size() / 2, 2)};
     }
     return requests;
 }
