@@ -42,7 +42,13 @@ public:
     void reserve(const AttentionShape&, int, int, int) override {}
 
     Tensor step(std::uint64_t, const std::function<Tensor()>& enqueue) override {
-        return holds_steps_ ? team_.step(enqueue) : enqueue();
+        if (!holds_steps_) return enqueue();
+        struct Order {
+            explicit Order(LinearRunner& of) : linear(of) { linear.begin_step(); }
+            ~Order() { linear.end_step(); }
+            LinearRunner& linear;
+        } order(linear_);
+        return team_.step(enqueue);
     }
     void embed(Tensor x, const Weight& table, Tensor ids) override;
     void rmsnorm(Tensor out, Tensor x, const Vector& weight, float eps) override;

@@ -60,6 +60,7 @@ LinearRunner::LinearRunner(DType act, Isa isa, Team& team, bool onednn)
       finish_tile_(finish_tile(isa)),
       finish_swiglu_bf16_(finish_swiglu_bf16(isa)),
       pack_(pack_rows(isa)),
+      row_products_(team),
       onednn_(onednn && act == DType::bf16 ? std::make_unique<OneDnn>(team.size()) : nullptr) {}
 
 void LinearRunner::run(
@@ -99,6 +100,7 @@ void LinearRunner::run_kernels(
     job.packed = in_place ? static_cast<const char*>(x.data) : job.room;
 
     if (n_rows * w.out * w.in < kSerialWork) return run_own_rows(job, 0, n_rows);
+    if (team_.size() > 1 && n_rows == 1) return run_row(job);
     if (team_.size() > 1 && n_rows < kOwnRows * team_.size()) return run_shared_rows(job);
     team_.ranges(n_rows, [&](std::int64_t begin, std::int64_t end) { run_own_rows(job, begin, end); });
 }
@@ -127,6 +129,28 @@ void LinearRunner::run_own_rows(const Job& job, std::int64_t begin, std::int64_t
     }
 }
 
+/// One row: each thread takes its own outputs. Whoever is done, or waits while the first thread is at what
+/// stands between two products, draws its share of the next one near.
+void LinearRunner::run_row(Job& job) {
+    RowProduct& product = row_products_.begin(job.w, job.n_panels, job.kind == TileOutput::Kind::swiglu);
+    const RowProduct* next = row_products_.next();
+    if (job.steps.before) job.steps.before(0, 1);
+    pack(job, 0, 1);
+    job.block_rows = 1;
+    std::int64_t n_threads = 1;
+    team_.run([&](std::int64_t self, std::int64_t team) {
+        if (self == 0) n_threads = team;
+        // The row lies in the caches of who wrote it.
+        for (std::int64_t at = 0; at < job.row_bytes; at += 64) __builtin_prefetch(job.packed + at);
+        row_products_.begin_share(self);
+        run_units(job, int(self), product.border(self, team), product.border(self + 1, team));
+        row_products_.end_share(self);
+        team_.reads_soon(self, next ? next->share_of(self, team) : SoonRead());
+    });
+    row_products_.balance(product, n_threads);
+    if (job.steps.after) job.steps.after(0, 1);
+}
+
 /// Few rows: each thread takes its own outputs, so that the weights pass once.
 void LinearRunner::run_shared_rows(Job& job) const {
     const std::int64_t n_rows = job.n_rows();
@@ -141,25 +165,18 @@ void LinearRunner::run_shared_rows(Job& job) const {
     const std::int64_t n_units = (n_rows + job.block_rows - 1) / job.block_rows * job.n_panels;
 
     const RowSteps::Step &before = job.steps.before, &after = job.steps.after;
-    const bool alone = n_rows == 1;
-    if (alone && before) before(0, 1);
-    if (alone) pack(job, 0, 1);
     team_.run([&](std::int64_t self, std::int64_t team) {
-        if (!alone) {
-            const std::int64_t begin = n_tiles * self / team * tile;
-            const std::int64_t end = std::min(n_tiles * (self + 1) / team * tile, n_rows);
-            if (before && begin < end) before(begin, end);
-            pack(job, begin, end);
-            team_.barrier();
-        }
+        const std::int64_t begin = n_tiles * self / team * tile;
+        const std::int64_t end = std::min(n_tiles * (self + 1) / team * tile, n_rows);
+        if (before && begin < end) before(begin, end);
+        pack(job, begin, end);
+        team_.barrier();
         run_units(job, int(self), n_units * self / team, n_units * (self + 1) / team);
-        if (!alone && after) {
-            team_.barrier();
-            const std::int64_t begin = n_rows * self / team, end = n_rows * (self + 1) / team;
-            if (begin < end) after(begin, end);
-        }
+        if (!after) return;
+        team_.barrier();
+        const std::int64_t first = n_rows * self / team, last = n_rows * (self + 1) / team;
+        if (first < last) after(first, last);
     });
-    if (alone && after) after(0, 1);
 }
 
 /// The first rows, as many as one of oneDNN's primitives takes; how many that were. What it can't do itself

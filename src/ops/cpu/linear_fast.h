@@ -7,6 +7,7 @@
 #include "ops/cpu/linear_kernels.h"
 #include "ops/cpu/linear_onednn.h"
 #include "ops/cpu/pack_rows.h"
+#include "ops/cpu/row_products.h"
 #include "ops/cpu/scratch.h"
 #include "ops/cpu/team.h"
 #include "ops/cpu/turned_panels.h"
@@ -32,6 +33,9 @@ public:
     /// With `onednn`, bf16 products of 16 rows and more go through oneDNN where it has a fast kernel.
     LinearRunner(DType act, Isa isa, Team& team, bool onednn);
 
+    /// Around the products of a step.
+    void begin_step() { row_products_.begin_step(); }
+    void end_step() { row_products_.end_step(); }
     /// out = W x + b, x += W h + b or out = silu(g) · u, by `kind`. Contracts in ops.h.
     void run(TileOutput::Kind kind,
              const Tensor& out,
@@ -45,6 +49,7 @@ private:
         TileOutput::Kind kind, const Tensor& out, const Tensor& x, const Weight& w, const RowSteps& steps);
     void run_own_rows(const Job& job, std::int64_t begin, std::int64_t end) const;
     void run_shared_rows(Job& job) const;
+    void run_row(Job& job);
     std::int64_t run_onednn(TileOutput::Kind kind, const Tensor& out, const Tensor& x, const Weight& w);
     void finish_columns(TileOutput::Kind kind,
                         const Tensor& out,
@@ -64,6 +69,7 @@ private:
     LinearKernels bf16_weights_, f32_weights_;
     FinishTile finish_tile_, finish_swiglu_bf16_;
     PackRows pack_;
+    RowProducts row_products_;
     std::unique_ptr<OneDnn> onednn_;
     TurnedPanels turned_;
     Scratch packed_;

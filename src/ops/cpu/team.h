@@ -14,13 +14,27 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <memory>
 
 namespace llmgen::cpu {
 
+/// Memory that a thread reads soon: `left` pieces of `bytes` each, at the two places in turn, which go on by
+/// `step`.
+struct SoonRead {
+    const char* place[2] = {};
+    std::int64_t bytes = 0, step = 0, left = 0;
+    std::int64_t done = 0;  // of the piece at hand
+};
+
 class Team {
 public:
-    explicit Team(int threads) : size_(threads) {}
+    explicit Team(int threads)
+        : size_(threads), soon_(std::make_unique<Soon[]>(std::size_t(threads > 0 ? threads : 1))) {}
     int size() const { return size_; }
+    /// Whether the others wait for loops of a step, instead of each loop being a region of its own.
+    bool in_step() const { return in_step_; }
+    /// By thread `self`, of itself: what it may draw near while it waits for others.
+    void reads_soon(std::int64_t self, const SoonRead& what) { soon_[std::size_t(self)].what = what; }
 
     /// body(self, n) on each of n threads; returns when all are done. Nothing may be thrown.
     template <typename Body>
@@ -43,7 +57,7 @@ public:
     }
     /// Inside run(), by all its threads: waits until all are here.
     void barrier() {
-        if (in_step_) return meet(n_);
+        if (in_step_) return meet(n_, omp_get_thread_num());
         if (size_ > 1) {
 #pragma omp barrier
         }
@@ -53,6 +67,7 @@ public:
     template <typename Step>
     auto step(const Step& step) {
         if (size_ <= 1 || in_step_) return step();
+        ++n_steps_;
         if (apart_ > 0) {
             --apart_;
             return step();
@@ -60,6 +75,7 @@ public:
         decltype(step()) result;
         std::exception_ptr fault;
         arrived_ = 0;
+        for (int i = 0; i < size_; ++i) soon_[std::size_t(i)] = {};
 #pragma omp parallel num_threads(size_)
         {
             if (omp_get_thread_num() > 0) {
@@ -74,7 +90,7 @@ public:
                 }
                 in_step_ = false;
                 job_ = {};
-                meet(n_);
+                meet(n_, 0);
             }
         }
         if (fault) std::rethrow_exception(fault);
@@ -88,18 +104,25 @@ private:
     };
     void hand_out(Job job) noexcept;
     void serve(int self, int n) noexcept;
-    void meet(int n);
-    void wait_for(std::uint32_t arrivals);
+    void meet(int n, int self);
+    void wait_for(std::uint32_t arrivals, int self);
+
+    struct alignas(64) Soon {
+        SoonRead what;
+    };
 
     int size_;
+    std::unique_ptr<Soon[]> soon_;  // of each thread
     // Of a step: written by its first thread while the others wait.
     int n_ = 1;
+    int n_steps_ = 0;
     bool in_step_ = false;
     Job job_;
     alignas(64) std::atomic<std::uint32_t> arrived_ = 0;  // at all meetings of the step together
     alignas(64) std::atomic<int> spins_ = 0;
     std::atomic<int> sleepers_ = 0;
-    std::atomic<int> apart_ = 0;  // steps to come whose loops are regions of their own
+    std::atomic<int> lost_ = -100;  // the last step in which a thread lost its turn
+    std::atomic<int> apart_ = 0;    // steps to come whose loops are regions of their own
 };
 
 }  // namespace llmgen::cpu
