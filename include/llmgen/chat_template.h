@@ -52,6 +52,8 @@ public:
 
     /// Whether `text` stands in the template's own words (its text and string constants).
     bool writes(std::string_view text) const;
+    /// Whether `name` stands as a word in its source: a variable that doesn't can have no effect.
+    bool mentions(std::string_view name) const;
     /// Ids, ascending, of the tokenizer's added tokens that aren't special, yet words of the template
     /// ("<think>"): EncodeOptions::control_ids of a rendered chat.
     std::vector<int> control_ids(const Tokenizer& tokenizer) const;

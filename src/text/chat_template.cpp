@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <ctime>
 
@@ -330,6 +331,21 @@ RenderedPrompt ChatTemplate::render(const RenderInput& input) const {
 
 bool ChatTemplate::writes(std::string_view text) const {
     const auto in = [&](const auto& t) { return t && t->literals.find(text) != std::string::npos; };
+    return in(impl_->main) || in(impl_->tool_use);
+}
+
+bool ChatTemplate::mentions(std::string_view name) const {
+    const auto is_word = [](char c) { return c == '_' || std::isalnum(static_cast<unsigned char>(c)); };
+    const auto in = [&](const auto& t) {
+        if (!t) return false;
+        const std::string_view source = t->source;
+        for (std::size_t at = source.find(name); at != source.npos; at = source.find(name, at + 1)) {
+            const std::size_t end = at + name.size();
+            if ((at == 0 || !is_word(source[at - 1])) && (end == source.size() || !is_word(source[end])))
+                return true;
+        }
+        return false;
+    };
     return in(impl_->main) || in(impl_->tool_use);
 }
 

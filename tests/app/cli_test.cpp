@@ -401,6 +401,29 @@ TEST(TextTools, JsonLinesLoseNothing) {
     EXPECT_EQ(chunks.out, "{\"chunks\":[\"\",\"é\",\"\"],\"flush\":\"\uFFFD\"}\n");
 }
 
+TEST(TextTools, WhatTheTemplateDoesNotReadIsSaid) {
+    TempDir dir;
+    const std::string tools = dir.file("tools.json", "[]");
+    const Arguments given = {"--tools",       tools,   "--set",
+                             "thinking=true", "--set", "add_generation_prompt=true"};
+    const auto with = [&](Arguments arguments) {
+        arguments.insert(arguments.end(), given.begin(), given.end());
+        return arguments;
+    };
+    const std::string reads = dir.file("reads.jinja", "{{ tools|length }}{{ thinking }}");
+    const std::string near = dir.file("near.jinja", "{{ my_tools }}{{ thinkings }}");
+    const std::string messages = dir.file("m.json", R"([{"role":"user","content":"x"}])");
+    const auto render = [&](const std::string& jinja) {
+        return run(with({"render", "--messages", messages, "--chat-template", jinja}), kNoInput).err;
+    };
+    EXPECT_EQ(render(reads), "");
+    EXPECT_THAT(render(near), HasSubstr("--tools: the chat template reads no tools"));
+    EXPECT_THAT(render(near), HasSubstr("--set thinking: the chat template reads no such variable"));
+    EXPECT_THAT(render(near), Not(HasSubstr("add_generation_prompt")));
+    EXPECT_THAT(run(with(ask({})), kNoInput).err, HasSubstr("--tools: the chat template reads no tools"));
+    EXPECT_EQ(run(with(ask({"-q"})), kNoInput).err, "");
+}
+
 TEST(TextTools, Render) {
     const std::string& dir = tiny_checkpoint();
     const RunWith messages{.input = R"([{"role":"user","content":"x"}])"};

@@ -118,8 +118,9 @@ public:
         RenderInput variables;
         variables_.fill(variables);
         Engine engine = open_engine(options, engine_.quiet);
-        Conversation conversation(engine.tokenizer(), template_for(engine, options), variables,
-                                  generation_.allow_special);
+        const std::optional<ChatTemplate> chat_template = template_of(engine, options);
+        if (chat_template && !engine_.quiet) variables_.warn_of_unread(*chat_template);
+        Conversation conversation(engine.tokenizer(), chat_template, variables, generation_.allow_special);
         if (!messages_.empty()) conversation.from_text(saved, printable(messages_));
         if (!system_.empty()) conversation.set_system(utf8::repair(system_));
         Editor editor(history_ ? default_history_file() : "");
@@ -143,12 +144,6 @@ private:
         bool failed = false;  // a turn had no answer
     };
     enum class Next { go_on, leave };
-
-    static std::optional<ChatTemplate> template_for(const Engine& engine, const EngineOptions& options) {
-        if (options.chat_template.empty()) return ChatTemplate::load(engine.info().model_path);
-        return ChatTemplate::parse(options.chat_template, engine.tokenizer().bos_token(),
-                                   engine.tokenizer().eos_token(), "--chat-template");
-    }
 
     int loop(Session& s) {
         const bool interactive = s.editor.is_interactive();

@@ -76,6 +76,9 @@ public:
         Trace trace(trace_);
         Engine engine = open_engine(engine_.options(), engine_.quiet);
 
+        if (!engine_.quiet && !variables_.is_empty())
+            if (const auto used = template_of(engine, engine_.options())) variables_.warn_of_unread(*used);
+
         StreamHold hold(json_ ? StreamHold::Mode::off : StreamHold::parse(stream_));
         Progress progress(!engine_.quiet && is_capable_terminal(2), engine_.engine.prefill_chunk);
         const Result result = run_request(engine, std::move(request), context.interrupts, progress,

@@ -160,6 +160,18 @@ void TemplateFlags::fill(RenderInput& input) const {
     }
 }
 
+void TemplateFlags::warn_of_unread(const ChatTemplate& chat_template) const {
+    if (!tools_file.empty() && !chat_template.mentions("tools"))
+        say("warning: --tools: the chat template reads no tools, so the model doesn't see them");
+    for (const std::string& entry : variables) {
+        const std::string name = entry.substr(0, entry.find('='));
+        constexpr std::string_view kOurs[] = {"add_generation_prompt", "continue_final_message"};
+        const bool ours = std::find(std::begin(kOurs), std::end(kOurs), name) != std::end(kOurs);
+        if (!ours && !chat_template.mentions(name))
+            say("warning: --set {}: the chat template reads no such variable", name);
+    }
+}
+
 std::vector<int> ids_from_flag(const std::string& name, const std::string& value) {
     std::vector<int> ids = parse_ids(name, value.starts_with("@") ? read_input(value.substr(1)) : value);
     if (ids.empty()) fail_usage("{}: no ids", name);

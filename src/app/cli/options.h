@@ -45,6 +45,9 @@ struct TemplateFlags {
 
     void add_to(Flags& flags);
     void fill(RenderInput& input) const;
+    bool is_empty() const { return tools_file.empty() && variables.empty(); }
+    /// Says what of it the template doesn't read.
+    void warn_of_unread(const ChatTemplate& chat_template) const;
 };
 
 /// "1,2,3" or "@FILE" ("@-": stdin).

@@ -121,6 +121,12 @@ Engine open_engine(EngineOptions options, bool quiet) {
     return engine;
 }
 
+std::optional<ChatTemplate> template_of(const Engine& engine, const EngineOptions& options) {
+    if (options.chat_template.empty()) return ChatTemplate::load(engine.info().model_path);
+    return ChatTemplate::parse(options.chat_template, engine.tokenizer().bos_token(),
+                               engine.tokenizer().eos_token(), "--chat-template");
+}
+
 Result run_request(Engine& engine,
                    Request request,
                    Interrupts& interrupts,

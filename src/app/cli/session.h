@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "app/cli/interrupt.h"
@@ -52,6 +53,9 @@ private:
 
 /// Opens the engine; the load is shown, and its warnings and the device's note are said unless `quiet`.
 Engine open_engine(EngineOptions options, bool quiet);
+
+/// The chat template that the engine uses; nullopt where there is none.
+std::optional<ChatTemplate> template_of(const Engine& engine, const EngineOptions& options);
 
 /// Runs one request. Text goes to `on_text`; an interrupt cancels the request and its result is `cancelled`.
 /// `on_text` may throw (a failed write): the request is cancelled and the exception goes on.

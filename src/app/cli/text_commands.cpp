@@ -192,7 +192,9 @@ public:
         input.add_generation_prompt = !no_generation_prompt_ && !continue_final_;
         input.continue_final_message = continue_final_;
         variables_.fill(input);
-        write_stdout(checkpoint_template().render(input).text);
+        const ChatTemplate& chat_template = checkpoint_template();
+        variables_.warn_of_unread(chat_template);
+        write_stdout(chat_template.render(input).text);
         return kDone;
     }
 
