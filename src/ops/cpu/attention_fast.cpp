@@ -2,140 +2,23 @@
 // over all its blocks of 128 keys: a block's keys and values stay in the L1 cache while the task's tiles of
 // 12 rows pass. Each tile keeps a running (max, sum, output) per row and merges block after block into it.
 //
-// Where there are fewer tasks than threads want (decode), every block of a task is worked out on its own and
-// the merging, in the same order, follows. Both ways give the same bits.
+// Where there are fewer tasks than threads want (decode), see attention_split.cpp.
 #include "ops/cpu/attention_fast.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
-#include <cmath>
 #include <limits>
 
+#include "ops/cpu/attention_job.h"
 #include "ops/cpu/kv_layout.h"
 
 namespace llmgen::cpu {
 namespace {
 
-constexpr int kTaskRows = 48;
 // Below this many multiply-adds, 5 µs of one thread, a second costs more than it brings.
 constexpr double kSerialWork = 500000;
 
-std::int64_t round_up(std::int64_t n, std::int64_t step) { return (n + step - 1) / step * step; }
-
-/// To L2, which has room for what the next block needs.
-void draw_near(const void* from, std::int64_t bytes) {
-    for (std::int64_t at = 0; at < bytes; at += 64)
-        __builtin_prefetch(static_cast<const char*>(from) + at, 0, 2);
-}
-
 }  // namespace
-
-struct AttentionRunner::Job {
-    const Tensor& out;
-    const Tensor& q;
-    const KvCache& kv;
-    const Batch& batch;
-    const AttentionShape& shape;
-    int group;  // query heads a kv head
-};
-
-/// Rows first_row … first_row + n_rows - 1 of one sequence and kv head; row r is token r / group of the
-/// sequence's new ones and query head r % group of those that share the kv head.
-struct AttentionRunner::Task {
-    int first_token;     // the sequence's first row in q and out
-    int first_position;  // and where that token stands
-    const int* pages;
-    int kv_head, first_row, n_rows;
-    int first_block, n_blocks;  // of keys that any row sees
-
-    /// A row's token and query head. Rows are counted on, not divided.
-    struct Row {
-        int token, head;  // of those that share the kv head
-        void step(const Job& job) {
-            if (++head < job.group) return;
-            head = 0;
-            ++token;
-        }
-    };
-    Row row(const Job& job, int index) const {
-        return {(first_row + index) / job.group, (first_row + index) % job.group};
-    }
-    /// Keys that a row sees: begin to end - 1.
-    int end(Row row) const { return first_position + row.token + 1; }
-    int begin(const Job& job, Row row) const {
-        return job.shape.window > 0 ? std::max(0, end(row) - job.shape.window) : 0;
-    }
-    /// And that any row sees.
-    int first_key(const Job& job) const { return begin(job, row(job, 0)); }
-    int end_key(const Job& job) const { return end(row(job, n_rows - 1)); }
-    /// Where a row's head begins in q and out, in elements.
-    std::int64_t offset(const Job& job, const Tensor& rows, Row row) const {
-        return (first_token + row.token) * rows.stride[0] +
-               std::int64_t(kv_head * job.group + row.head) * job.shape.head_dim;
-    }
-};
-
-/// A thread's working memory, cut from one piece: packed q, and (max, sum, output) of each row.
-struct AttentionRunner::State {
-    static std::size_t floats(int head_dim) {
-        const std::int64_t rows = kTaskRows + kRowLanes;
-        return std::size_t(2 * round_up(rows * head_dim, 16) + 2 * round_up(rows, 16) +
-                           2 * kMaxQueryRows * kKeyBlock + round_up(kMaxQueryRows * head_dim, 16) + 32);
-    }
-    State(float* memory, int head_dim) {
-        const std::int64_t rows = kTaskRows + kRowLanes;
-        const auto take = [&](std::int64_t n) {
-            float* piece = memory;
-            memory += round_up(n, 16);
-            return piece;
-        };
-        q = take(rows * head_dim);
-        out = take(rows * head_dim);
-        max = take(rows);
-        sum = take(rows);
-        scores = take(kMaxQueryRows * kKeyBlock);
-        p = take(kMaxQueryRows * kKeyBlock);
-        part = take(kMaxQueryRows * head_dim);
-    }
-    float *q, *out, *max, *sum, *scores, *p, *part;
-    alignas(64) float part_max[kRowLanes] = {}, part_sum[kRowLanes] = {};
-    std::array<KeyRange, kTaskRows> keys = {};  // that each row of the task sees
-
-    void begin(const Job& job, const Task& task) {
-        Task::Row row = task.row(job, 0);
-        for (int r = 0; r < task.n_rows; ++r, row.step(job))
-            keys[std::size_t(r)] = {task.begin(job, row), task.end(row)};
-    }
-};
-
-/// What a task's rows come to, or one of its blocks: max, sum and outputs.
-struct AttentionRunner::Part {
-    float *max, *sum, *out;
-};
-
-/// A split's working memory, cut from one piece: each task's packed queries and results, and the blocks' that
-/// wait for those before them.
-struct AttentionRunner::Split {
-    Split(int rows, int head_dim)
-        : query_floats(round_up(std::int64_t(rows) * head_dim, 16)),
-          part_floats(2 * kRowLanes + query_floats) {}
-    std::int64_t floats(std::int64_t n_tasks, std::int64_t n_units) const {
-        return n_tasks * (query_floats + part_floats) + n_units * part_floats;
-    }
-    void lay_out(float* memory, std::int64_t n_tasks) {
-        queries = memory;
-        totals = queries + n_tasks * query_floats;
-        parts = totals + n_tasks * part_floats;
-    }
-    float* query(std::int64_t task) const { return queries + task * query_floats; }
-    Part total(std::int64_t task) const { return part_at(totals + task * part_floats); }
-    Part part(std::int64_t unit) const { return part_at(parts + unit * part_floats); }
-    static Part part_at(float* at) { return {at, at + kRowLanes, at + 2 * kRowLanes}; }
-
-    std::int64_t query_floats, part_floats;
-    float *queries = nullptr, *totals = nullptr, *parts = nullptr;
-};
 
 AttentionRunner::AttentionRunner(DType act, Isa isa, Team& team)
     : act_(act),
@@ -196,15 +79,6 @@ void AttentionRunner::pack_queries(const Job& job, const Task& task, float* pack
 /// Of the keys or values of one head in a page.
 std::int64_t AttentionRunner::page_bytes(const Job& job) const {
     return std::int64_t(kPageSize) * job.shape.head_dim * std::int64_t(size_of(act_));
-}
-
-/// Where a thread begins nobody has drawn anything near yet.
-void AttentionRunner::draw_first(const Job& job, const Unit& unit) const {
-    const Blocks blocks = blocks_of(job, unit);
-    for (const void* keys : blocks.keys)
-        if (keys) draw_near(keys, page_bytes(job));
-    for (const void* values : blocks.values)
-        if (values) draw_near(values, page_bytes(job));
 }
 
 /// This head's keys and values in those pages of a block of which any row of the task sees a key; null for
@@ -332,101 +206,6 @@ void AttentionRunner::finish_rows(
     for (int r = begin; r < end; ++r, row.step(job))
         kernels_.finish(out + task.offset(job, job.out, row) * std::int64_t(size_of(act_)), act_,
                         total + std::int64_t(r) * head_dim, 1 / sum[r], head_dim);
-}
-
-/// All blocks of all tasks: block by block, the kv heads of a sequence in turn, because they share the pages
-/// of memory.
-void AttentionRunner::list_units() {
-    first_unit_.clear();
-    units_.clear();
-    for (std::size_t t = 0; t < tasks_.size();) {
-        std::size_t end = t;
-        for (; end < tasks_.size() && tasks_[end].pages == tasks_[t].pages &&
-               tasks_[end].first_row == tasks_[t].first_row;
-             ++end)
-            first_unit_.emplace_back(int(units_.size() + end - t), 0);
-        for (std::size_t i = t; i < end; ++i) first_unit_[i].second = int(end - t);
-        for (int b = 0; b < tasks_[t].n_blocks; ++b)
-            for (std::size_t i = t; i < end; ++i) units_.push_back({&tasks_[i], tasks_[i].first_block + b});
-        t = end;
-    }
-}
-
-/// Blocks of single-tile tasks spread over threads. Whoever has a task's first block merges all that follow
-/// in its share at once; those of the other shares wait in memory until all are done.
-void AttentionRunner::run_split(const Job& job,
-                                const Split& split,
-                                float* memory,
-                                std::int64_t state_floats) {
-    const int n_units = int(units_.size()), head_dim = job.shape.head_dim;
-    for (std::size_t t = 0; t < tasks_.size(); ++t) {
-        pack_queries(job, tasks_[t], split.query(std::int64_t(t)));
-        const Part total = split.total(std::int64_t(t));
-        std::fill_n(total.max, kRowLanes, -std::numeric_limits<float>::infinity());
-        std::fill_n(total.sum, kRowLanes, 0.0f);
-        std::fill_n(total.out, split.query_floats, 0.0f);
-    }
-    for (int i = 0; i < team_.size(); ++i)
-        shares_[std::size_t(i)].set(n_units * i / team_.size(), n_units * (i + 1) / team_.size());
-    team_.run([&](int self, int team) {
-        State state(memory + self * state_floats, head_dim);
-        float* own_part = state.part;
-        if (const Share& own = shares_[std::size_t(self)]; own.front() < n_units)
-            draw_first(job, units_[std::size_t(own.front())]);
-        for (int i = 0; i < team_.size(); ++i) {
-            Share& share = shares_[std::size_t((self + i) % team_.size())];
-            for (int unit; (unit = i == 0 ? share.take_first() : share.take_last()) >= 0;) {
-                const Unit& at = units_[std::size_t(unit)];
-                const auto t = at.task - tasks_.data();
-                const int following = i == 0 ? unit + 1 : unit - 1;
-                const bool there = following >= 0 && following < n_units;
-                const bool at_once = i == 0 && first_unit_[std::size_t(t)].first >= share.begin;
-                const Part part = split.part(unit), total = split.total(t);
-                state.q = split.query(t);
-                state.begin(job, *at.task);
-                state.part = at_once ? own_part : part.out;
-                const Blocks blocks = blocks_of(job, at);
-                const Unit next = there ? units_[std::size_t(following)] : Unit{};
-                run_block(job, at, 0, blocks, blocks_ahead(job, next, at.task->n_rows, blocks), state,
-                          {state.part_max, state.part_sum, state.part});
-                if (at_once) {
-                    merge_rows(total.max, total.sum, total.out, 0, at.task->n_rows, state.part_max,
-                               state.part_sum, state.part, head_dim);
-                } else {
-                    std::copy_n(state.part_max, kRowLanes, part.max);
-                    std::copy_n(state.part_sum, kRowLanes, part.sum);
-                }
-            }
-        }
-        team_.barrier();
-        merge_parts(job, split, self, team);
-    });
-}
-
-/// One thread's share of all rows: merges the blocks that were left, in order.
-void AttentionRunner::merge_parts(const Job& job, const Split& split, int self, int team) const {
-    const int head_dim = job.shape.head_dim;
-    int n_rows = 0, before = 0;
-    for (const Task& task : tasks_) n_rows += task.n_rows;
-    for (std::size_t t = 0; t < tasks_.size(); before += tasks_[t++].n_rows) {
-        const Task& task = tasks_[t];
-        const int begin = std::max(0, n_rows * self / team - before);
-        const int end = std::min(task.n_rows, n_rows * (self + 1) / team - before);
-        if (begin >= end) continue;
-        const auto [first, step] = first_unit_[t];
-        int owner = team_.size() - 1;
-        while (shares_[std::size_t(owner)].begin > first) --owner;
-        const int merged = std::max(0, shares_[std::size_t(owner)].front() - first + step - 1) / step;
-        const Part total = split.total(std::int64_t(t));
-        alignas(64) float max[kRowLanes], sum[kRowLanes];
-        std::copy_n(total.max, kRowLanes, max);
-        std::copy_n(total.sum, kRowLanes, sum);
-        for (int b = merged; b < task.n_blocks; ++b) {
-            const Part part = split.part(first + std::int64_t(b) * step);
-            merge_rows(max, sum, total.out, begin, end, part.max, part.sum, part.out, head_dim);
-        }
-        finish_rows(job, task, begin, end, total.out, sum);
-    }
 }
 
 void AttentionRunner::run(const Tensor& out,
