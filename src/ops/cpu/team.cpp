@@ -19,9 +19,10 @@ namespace {
 constexpr int kLeastSpins = 300;
 constexpr int kMostSpins = 5000;
 constexpr auto kShortSleep = std::chrono::microseconds(100);
-// After sleeps as long as a thread's turn in two of a few steps somebody else wants the cores: loops of their
-// own regions, whose threads spin briefly, then take a third of the time. A single one shows nothing: on an
-// idle virtual machine there were one to five a second.
+// After two sleeps as long as a thread's turn within a few steps somebody else wants the cores: loops of
+// their own regions, whose threads spin briefly, then take a third of the time. Steps apart don't count, so
+// one more is enough after them. A single one shows nothing: on an idle virtual machine there were one to
+// five a second.
 constexpr auto kLostTurn = std::chrono::milliseconds(1);
 constexpr int kNearSteps = 4;
 constexpr int kStepsApart = 32;
@@ -96,7 +97,7 @@ void Team::wait_for(std::uint32_t arrivals, int self) {
     const bool brief = slept < kShortSleep;
     if (slept > kLostTurn) {
         const int before = lost_.exchange(n_steps_);
-        if (before != n_steps_ && n_steps_ - before <= kNearSteps) apart_ = kStepsApart;
+        if (n_steps_ - before <= kNearSteps) apart_ = kStepsApart;
     }
     spins_.store(brief ? 2 * most : most / 4, std::memory_order_relaxed);
 }

@@ -67,11 +67,11 @@ public:
     template <typename Step>
     auto step(const Step& step) {
         if (size_ <= 1 || in_step_) return step();
-        ++n_steps_;
         if (apart_ > 0) {
             --apart_;
             return step();
         }
+        ++n_steps_;
         decltype(step()) result;
         std::exception_ptr fault;
         arrived_ = 0;
@@ -115,7 +115,7 @@ private:
     std::unique_ptr<Soon[]> soon_;  // of each thread
     // Of a step: written by its first thread while the others wait.
     int n_ = 1;
-    int n_steps_ = 0;
+    int n_steps_ = 0;  // but for those apart
     bool in_step_ = false;
     Job job_;
     alignas(64) std::atomic<std::uint32_t> arrived_ = 0;  // at all meetings of the step together
