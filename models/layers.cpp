@@ -157,9 +157,8 @@ void Decoder::mlp(const Activations& a, const Layer& layer) {
     const bool wanted = only_wanted(a, layer);
     const Tensor x = wanted ? a.last : a.x, h = wanted ? a.last_h : a.h;
     if (x.dim(0) == 0) return;
-    const Tensor mlp = a.mlp.rows(x.dim(0));
-    op_.norm_linear_swiglu(mlp, {h, x, layer.mlp_norm, float(config_.rms_norm_eps)}, layer.mlp.gate_up);
-    op_.linear_add(x, mlp, layer.mlp.down);
+    op_.norm_mlp(x, a.mlp.rows(x.dim(0)), {h, x, layer.mlp_norm, float(config_.rms_norm_eps)},
+                 layer.mlp.gate_up, layer.mlp.down);
 }
 
 Tensor Decoder::logits(const Activations& a, const Batch& batch) {

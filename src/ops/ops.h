@@ -257,6 +257,13 @@ public:
         rmsnorm(in.h, in.x, in.weight, in.eps);
         linear_swiglu(out, in.h, gate_up);
     }
+    /// norm_linear_swiglu(mlp, in, gate_up), then linear_add(x, mlp, down), where x may be in.x. `mlp` is
+    /// room for it, as `h` is of NormedRows.
+    virtual void norm_mlp(
+        Tensor x, Tensor mlp, const NormedRows& in, const Weight& gate_up, const Weight& down) {
+        norm_linear_swiglu(mlp, in, gate_up);
+        linear_add(x, mlp, down);
+    }
     /// linear(qkv, rmsnorm(x), w), then qk_norm_rope_store_kv. Of qkv only q need be there afterwards.
     virtual void norm_qkv_rope_store(Tensor qkv,
                                      const NormedRows& in,

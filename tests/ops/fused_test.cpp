@@ -102,6 +102,24 @@ TEST_P(Fused, QueriesKeysAndValues) {
             }
 }
 
+// Few rows and many, an intermediate width of whole panels and others.
+TEST_P(Fused, NormedMlp) {
+    const int hidden = 72;
+    for (const int n : {1, 2, 5, 9, 32, 140})
+        for (const int width : {96, 40, 33})
+            for (const bool bias : {false, true}) {
+                const Rows rows(ops(), act(), n, hidden);
+                const Matrix other(ops(), DType::f32, n, hidden, Random(3).values(n * hidden));  // as rows.x
+                const Matrix a(ops(), act(), n, width), b(ops(), act(), n, width);
+                const Weight gate_up = weight(2 * width, hidden, bias), down = weight(hidden, width, bias);
+                ops().norm_mlp(rows.x.view(), a.view(), rows.view(), gate_up, down);
+                ops().rmsnorm(rows.h.view(), other.view(), rows.weight, 1e-5f);
+                ops().linear_swiglu(b.view(), rows.h.view(), gate_up);
+                ops().linear_add(other.view(), b.view(), down);
+                EXPECT_TRUE(bit_equal(rows.x.values(), other.values())) << n << " rows, " << width;
+            }
+}
+
 TEST_P(Fused, HeadWithGreedyChoice) {
     for (const int n : kRows) {
         const int vocab = 77;

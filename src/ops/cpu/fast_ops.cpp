@@ -74,6 +74,13 @@ public:
         check_linear_swiglu(out, in.h, gate_up, act());
         linear_.run(TileOutput::Kind::swiglu, out, in.h, gate_up, {norm_of(in), {}});
     }
+    void norm_mlp(
+        Tensor x, Tensor mlp, const NormedRows& in, const Weight& gate_up, const Weight& down) override {
+        check_rmsnorm(in.h, in.x, in.weight);
+        check_linear_swiglu(mlp, in.h, gate_up, act());
+        check_linear_add(x, mlp, down, act());
+        linear_.run_mlp(x, mlp, in.h, gate_up, down, {norm_of(in)});
+    }
     void norm_qkv_rope_store(Tensor qkv,
                              const NormedRows& in,
                              const Weight& w,

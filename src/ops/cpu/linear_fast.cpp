@@ -38,6 +38,8 @@ struct LinearRunner::Job {
     char* room = nullptr;          // for the packed x; null where x itself serves
     const char* packed = nullptr;  // row r of the packed x begins at r * row_bytes
     std::int64_t row_bytes = 0;
+    char* packed_out = nullptr;  // where the outputs are wanted packed likewise; else they go to `out`
+    std::int64_t packed_out_row_bytes = 0;
     std::int64_t n_panels = 0;    // of outputs; for swiglu those of one half
     std::int64_t block_rows = 0;  // of a unit
     std::int64_t most_rows =
@@ -68,14 +70,21 @@ void LinearRunner::run(
     const PanelWeight& w = panels_of(weight);
     const std::int64_t n_rows = x.dim(0);
     if (n_rows == 0 || w.out == 0) return;
-    if (!onednn_ || onednn_->rows_for(n_rows, w) == 0) return run_kernels(kind, out, x, weight, steps);
+    if (!onednn_ || onednn_->rows_for(n_rows, w) == 0) {
+        Job job = job_of(kind, out, x, weight, steps, turned_);
+        return run_jobs(job, nullptr);
+    }
 
     if (steps.before) team_.ranges(n_rows, steps.before);
     std::int64_t done = 0, part = 1;
     for (; done < n_rows && part > 0; done += part)
         part = run_onednn(kind, out.rows(done, n_rows - done), x.rows(done, n_rows - done), weight);
-    if (done < n_rows)
-        run_kernels(kind, out.rows(done, n_rows - done), x.rows(done, n_rows - done), weight, {});
+    if (done < n_rows) {
+        const RowSteps none;
+        const Tensor rest_out = out.rows(done, n_rows - done), rest = x.rows(done, n_rows - done);
+        Job job = job_of(kind, rest_out, rest, weight, none, turned_);
+        run_jobs(job, nullptr);
+    }
     if (steps.outputs)
         team_.ranges(n_rows, [&](std::int64_t begin, std::int64_t end) {
             for (std::int64_t row = begin; row < end; ++row) steps.outputs(0, 0, out.dim(1), row, 1);
@@ -83,32 +92,64 @@ void LinearRunner::run(
     if (steps.after) team_.ranges(n_rows, steps.after);
 }
 
-void LinearRunner::run_kernels(
-    TileOutput::Kind kind, const Tensor& out, const Tensor& x, const Weight& weight, const RowSteps& steps) {
+LinearRunner::Job LinearRunner::job_of(TileOutput::Kind kind,
+                                       const Tensor& out,
+                                       const Tensor& x,
+                                       const Weight& weight,
+                                       const RowSteps& steps,
+                                       TurnedPanels& turned) const {
     const PanelWeight& w = panels_of(weight);
     w.use(x.dim(0));
-    turned_.begin(w, team_.size());
+    turned.begin(w, team_.size());
     const LinearKernels& kernels = w.dtype == DType::bf16 ? bf16_weights_ : f32_weights_;
-    const std::int64_t n_rows = x.dim(0), outputs = kind == TileOutput::Kind::swiglu ? w.out / 2 : w.out;
-    Job job{kind, out, x, w, kernels, steps, turned_};
+    const std::int64_t outputs = kind == TileOutput::Kind::swiglu ? w.out / 2 : w.out;
+    Job job{kind, out, x, w, kernels, steps, turned};
     if (weight.bias) job.bias = static_cast<const float*>(weight.bias->data());
     job.row_bytes = w.depth() * std::int64_t(size_of(kernels.x_type));
     job.n_panels = (outputs + kPanel - 1) / kPanel;
-    const bool in_place = n_rows == 1 && x.dtype == kernels.x_type && w.depth() == w.in &&
+    return job;
+}
+
+void LinearRunner::run_mlp(const Tensor& x,
+                           const Tensor& mlp,
+                           const Tensor& h,
+                           const Weight& gate_up,
+                           const Weight& down,
+                           const RowSteps& steps) {
+    const bool whole_panels = down.in % kPanel == 0;
+    // One row goes from product to product by run_row(), and is packed as it stands.
+    if (x.dim(0) <= 1 || onednn_ || !whole_panels || panels_of(gate_up).dtype != panels_of(down).dtype) {
+        run(TileOutput::Kind::swiglu, mlp, h, gate_up, steps);
+        return run(TileOutput::Kind::add, x, mlp, down);
+    }
+    const RowSteps none;
+    Job job = job_of(TileOutput::Kind::swiglu, mlp, h, gate_up, steps, turned_);
+    Job then = job_of(TileOutput::Kind::add, x, mlp, down, none, turned_then_);
+    then.packed = job.packed_out = static_cast<char*>(between_.get(std::size_t(x.dim(0) * then.row_bytes)));
+    job.packed_out_row_bytes = then.row_bytes;
+    run_jobs(job, &then);
+}
+
+/// `then`, where there is one, is of the same rows, more than one, and has its x packed by the first.
+void LinearRunner::run_jobs(Job& job, Job* then) {
+    const Tensor& x = job.x;
+    const std::int64_t n_rows = x.dim(0);
+    const bool in_place = n_rows == 1 && x.dtype == job.kernels.x_type && job.w.depth() == job.w.in &&
                           reinterpret_cast<std::uintptr_t>(x.data) % 4 == 0;  // pairs are read as one
     job.room = in_place ? nullptr : static_cast<char*>(packed_.get(std::size_t(n_rows * job.row_bytes)));
     job.packed = in_place ? static_cast<const char*>(x.data) : job.room;
 
-    if (n_rows * w.out * w.in < kSerialWork) return run_own_rows(job, 0, n_rows);
+    if (n_rows * job.w.out * job.w.in < kSerialWork) return run_own_rows(job, then, 0, n_rows);
     if (team_.size() > 1 && n_rows == 1) return run_row(job);
-    if (team_.size() > 1 && n_rows < kOwnRows * team_.size()) return run_shared_rows(job);
-    team_.ranges(n_rows, [&](std::int64_t begin, std::int64_t end) { run_own_rows(job, begin, end); });
+    if (team_.size() > 1 && n_rows < kOwnRows * team_.size()) return run_shared_rows(job, then);
+    team_.ranges(n_rows, [&](std::int64_t begin, std::int64_t end) { run_own_rows(job, then, begin, end); });
 }
 
 /// Many rows a thread: each takes its own through everything, so that they stay in its caches from one op to
 /// the next, and nobody waits for another.
-void LinearRunner::run_own_rows(const Job& job, std::int64_t begin, std::int64_t end) const {
-    const std::int64_t n_blocks = std::max<std::int64_t>(1, (end - begin) * job.row_bytes / kOwnBlockBytes);
+void LinearRunner::run_own_rows(const Job& job, const Job* then, std::int64_t begin, std::int64_t end) const {
+    const std::int64_t row_bytes = then ? std::max(job.row_bytes, then->row_bytes) : job.row_bytes;
+    const std::int64_t n_blocks = std::max<std::int64_t>(1, (end - begin) * row_bytes / kOwnBlockBytes);
     // Whole tiles, but for the last block's rest.
     const auto border = [&](std::int64_t b) {
         const std::int64_t n_tiles = (end - begin) / kMaxTileRows;
@@ -125,6 +166,8 @@ void LinearRunner::run_own_rows(const Job& job, std::int64_t begin, std::int64_t
         }
         for (std::int64_t panel = 0; panel < job.n_panels; ++panel)
             run_panel(job, 0, panel, int(first), int(last));
+        for (std::int64_t panel = 0; then && panel < then->n_panels; ++panel)
+            run_panel(*then, 0, panel, int(first), int(last));
         if (job.steps.after) job.steps.after(first, last);
     }
 }
@@ -151,19 +194,23 @@ void LinearRunner::run_row(Job& job) {
     if (job.steps.after) job.steps.after(0, 1);
 }
 
-/// Few rows: each thread takes its own outputs, so that the weights pass once.
-void LinearRunner::run_shared_rows(Job& job) const {
+/// Tiles of one size, and blocks of rows: small enough for the cache, and enough of them that every thread
+/// has work.
+void LinearRunner::cut(Job& job) const {
     const std::int64_t n_rows = job.n_rows();
-    const int tile = job.kernels.tile_rows(n_rows);
-    job.most_rows = tile;
-    const std::int64_t n_tiles = (n_rows + tile - 1) / tile;
-    // Blocks of rows: small enough for the cache, and enough of them that every thread has work.
-    std::int64_t block_tiles = std::max<std::int64_t>(1, kBlockBytes / (job.row_bytes * tile));
+    job.most_rows = job.kernels.tile_rows(n_rows);
+    const std::int64_t n_tiles = (n_rows + job.most_rows - 1) / job.most_rows;
+    std::int64_t block_tiles = std::max<std::int64_t>(1, kBlockBytes / (job.row_bytes * job.most_rows));
     const std::int64_t wanted = (2 * team_.size() + job.n_panels - 1) / job.n_panels;
     block_tiles = std::min(block_tiles, std::max<std::int64_t>(1, n_tiles / wanted));
-    job.block_rows = block_tiles * tile;
-    const std::int64_t n_units = (n_rows + job.block_rows - 1) / job.block_rows * job.n_panels;
+    job.block_rows = block_tiles * job.most_rows;
+}
 
+/// Few rows: each thread takes its own outputs, so that the weights pass once.
+void LinearRunner::run_shared_rows(Job& job, Job* then) const {
+    cut(job);
+    if (then) cut(*then);
+    const std::int64_t n_rows = job.n_rows(), tile = job.most_rows, n_tiles = (n_rows + tile - 1) / tile;
     const RowSteps::Step &before = job.steps.before, &after = job.steps.after;
     team_.run([&](std::int64_t self, std::int64_t team) {
         const std::int64_t begin = n_tiles * self / team * tile;
@@ -171,7 +218,11 @@ void LinearRunner::run_shared_rows(Job& job) const {
         if (before && begin < end) before(begin, end);
         pack(job, begin, end);
         team_.barrier();
-        run_units(job, int(self), n_units * self / team, n_units * (self + 1) / team);
+        run_share(job, self, team);
+        if (then) {
+            team_.barrier();
+            run_share(*then, self, team);
+        }
         if (!after) return;
         team_.barrier();
         const std::int64_t first = n_rows * self / team, last = n_rows * (self + 1) / team;
@@ -242,6 +293,19 @@ void LinearRunner::finish(const TileOutput& tile, const float* sums, const float
     (own_way ? finish_swiglu_bf16_ : finish_tile_)(tile, sums, up);
 }
 
+/// A tile's whole panel to where the next product reads its packed rows: one piece of memory.
+void LinearRunner::finish_packed(
+    const Job& job, TileOutput tile, std::int64_t at, const float* sums, const float* up) const {
+    alignas(64) float room[kMaxTileRows * kPanel];
+    const void* sources[kMaxTileRows];
+    tile.data = room;
+    tile.stride = kPanel;
+    finish(tile, sums, up);
+    for (int r = 0; r < tile.rows; ++r)
+        sources[r] = reinterpret_cast<const char*>(room) + std::size_t(r) * kPanel * size_of(tile.type);
+    pack_(job.packed_out + at, job.kernels.x_type, sources, tile.type, tile.rows, kPanel);
+}
+
 void LinearRunner::pack(const Job& job, std::int64_t begin, std::int64_t end) const {
     if (!job.room) return;
     while (begin < end) {
@@ -265,6 +329,12 @@ void LinearRunner::pack_tile(const Job& job, std::int64_t row, int rows) const {
     // Weights of bf16 are padded to pairs; their packed f32 rows too.
     if (job.kernels.x_type == DType::f32 && job.w.depth() > job.w.in)
         std::memset(to + rows * job.w.in * 4, 0, std::size_t(rows) * 4);
+}
+
+/// A thread's share of the units, a panel of a block each.
+void LinearRunner::run_share(const Job& job, std::int64_t self, std::int64_t team) const {
+    const std::int64_t n_units = (job.n_rows() + job.block_rows - 1) / job.block_rows * job.n_panels;
+    run_units(job, int(self), n_units * self / team, n_units * (self + 1) / team);
 }
 
 void LinearRunner::run_units(const Job& job, int self, std::int64_t begin, std::int64_t end) const {
@@ -339,7 +409,13 @@ void LinearRunner::run_panel(const Job& job, int self, std::int64_t panel, int r
                     up[r * kPanel + i] = straddling[(shift + i) / kPanel][r * kPanel + (shift + i) % kPanel];
         }
         tile.rows = rows;
-        finish(tile, sums, up);
+        if (job.packed_out)
+            finish_packed(
+                job, tile,
+                row * job.packed_out_row_bytes + first * rows * std::int64_t(size_of(job.kernels.x_type)),
+                sums, up);
+        else
+            finish(tile, sums, up);
         if (job.steps.outputs) job.steps.outputs(self, first, tile.width, row, rows);
         row += rows;
     }

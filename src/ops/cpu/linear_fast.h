@@ -42,13 +42,27 @@ public:
              const Tensor& x,
              const Weight& w,
              const RowSteps& steps = {});
+    /// x += Wdown swiglu(Wgate_up h), where `steps` are the first product's. `mlp` is room for what lies
+    /// between, which isn't used where that is packed for the second product as it comes.
+    void run_mlp(const Tensor& x,
+                 const Tensor& mlp,
+                 const Tensor& h,
+                 const Weight& gate_up,
+                 const Weight& down,
+                 const RowSteps& steps);
 
 private:
     struct Job;
-    void run_kernels(
-        TileOutput::Kind kind, const Tensor& out, const Tensor& x, const Weight& w, const RowSteps& steps);
-    void run_own_rows(const Job& job, std::int64_t begin, std::int64_t end) const;
-    void run_shared_rows(Job& job) const;
+    Job job_of(TileOutput::Kind kind,
+               const Tensor& out,
+               const Tensor& x,
+               const Weight& weight,
+               const RowSteps& steps,
+               TurnedPanels& turned) const;
+    void run_jobs(Job& job, Job* then);
+    void run_own_rows(const Job& job, const Job* then, std::int64_t begin, std::int64_t end) const;
+    void cut(Job& job) const;
+    void run_shared_rows(Job& job, Job* then) const;
     void run_row(Job& job);
     std::int64_t run_onednn(TileOutput::Kind kind, const Tensor& out, const Tensor& x, const Weight& w);
     void finish_columns(TileOutput::Kind kind,
@@ -59,8 +73,11 @@ private:
                         const Weight& weight,
                         const float* sums) const;
     void finish(const TileOutput& tile, const float* sums, const float* up) const;
+    void finish_packed(
+        const Job& job, TileOutput tile, std::int64_t at, const float* sums, const float* up) const;
     void pack(const Job& job, std::int64_t begin, std::int64_t end) const;
     void pack_tile(const Job& job, std::int64_t row, int rows) const;
+    void run_share(const Job& job, std::int64_t self, std::int64_t team) const;
     void run_units(const Job& job, int self, std::int64_t begin, std::int64_t end) const;
     Ahead ahead_of(const Job& job, std::int64_t panel, int tile, bool only_tile) const;
     void run_panel(const Job& job, int self, std::int64_t panel, int row, int row_end) const;
@@ -71,8 +88,8 @@ private:
     PackRows pack_;
     RowProducts row_products_;
     std::unique_ptr<OneDnn> onednn_;
-    TurnedPanels turned_;
-    Scratch packed_;
+    TurnedPanels turned_, turned_then_;
+    Scratch packed_, between_;
 };
 
 }  // namespace llmgen::cpu
