@@ -201,7 +201,10 @@ TEST(Stopping, AtStopStringsHoweverTheyAreSplit) {
     ASSERT_GT(text.size(), 12u);
     for (std::size_t at = 1; at + 5 < text.size(); ++at) {
         const std::string stop = text.substr(at, 5);
-        if ((static_cast<unsigned char>(stop[0]) & 0xC0) == 0x80) continue;  // inside a character
+        const auto inside = [&](std::size_t i) {
+            return (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80;
+        };
+        if (inside(at) || inside(at + 5)) continue;  // a cut character is no text, and refused
         Request request = greedy(ids_of_prompt(2), 24);
         request.stop = {"never", stop};
         std::string streamed;
