@@ -155,19 +155,19 @@ std::string markdown(const Cells& cells) {
 }
 
 std::string remarks(const Study& study, const std::string& bullet) {
+    const auto shape = [](const Point& p) {
+        return fmt::format("{} prompt, {} new, {}", p.prompt_tokens, p.new_tokens, load_name(p));
+    };
     std::string out;
     for (const PointResult& r : study.points)
         for (const std::string& why : r.refused)
-            out += fmt::format("{}refused, {} prompt, {} new, {}: {}\n", bullet, r.point.prompt_tokens,
-                               r.point.new_tokens, load_name(r.point), why);
+            out += fmt::format("{}refused, {}: {}\n", bullet, shape(r.point), why);
     for (const PointResult& r : study.points)
         if (const std::string why = unsteady(r); !why.empty())
-            out += fmt::format("{}{} prompt, {} new, {}: {}\n", bullet, r.point.prompt_tokens,
-                               r.point.new_tokens, load_name(r.point), why);
+            out += fmt::format("{}{}: {}\n", bullet, shape(r.point), why);
     for (const PointResult& r : study.points)
         if (r.joules_per_token > 0)
-            out += fmt::format("{}energy, {} prompt, {} new, {}: {:.3f} J a new token\n", bullet,
-                               r.point.prompt_tokens, r.point.new_tokens, load_name(r.point),
+            out += fmt::format("{}energy, {}: {:.3f} J a new token\n", bullet, shape(r.point),
                                r.joules_per_token);
     for (const std::string& note : study.notes) out += bullet + note + "\n";
     for (const Claim& claim : study.claims)
