@@ -132,7 +132,7 @@ std::string Conversation::to_text() const {
 }
 
 void Conversation::from_text(const std::string& text, const std::string& where) {
-    Json json = parse_json(utf8::repair(text.starts_with("\xEF\xBB\xBF") ? text.substr(3) : text), where);
+    Json json = parse_json(utf8::repair(without_bom(text)), where);
     if (json.is_object() && json.contains("messages")) json = Json(json["messages"]);
     check_messages(json, where);
     restore(std::move(json));

@@ -287,12 +287,17 @@ bool LineReader::raw_line(std::string& line) {
     }
 }
 
+std::string_view without_bom(std::string_view text) {
+    if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+    return text;
+}
+
 std::optional<std::string> LineReader::next() {
     std::string line;
     while (raw_line(line)) {
         ++line_number_;
         std::string_view text = line;
-        if (line_number_ == 1 && text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+        if (line_number_ == 1) text = without_bom(text);
         if (text.ends_with("\r")) text.remove_suffix(1);
         if (text.find_first_not_of(" \t\r\f\v") == std::string_view::npos) continue;
         return utf8::repair(text);

@@ -53,6 +53,9 @@ std::string read_input(const std::string& path);
 /// Without one final newline (LF or CRLF), which `echo` adds and nobody means.
 std::string_view without_final_newline(std::string_view text);
 
+/// A text without the byte order mark that some editors put before it.
+std::string_view without_bom(std::string_view text);
+
 /// Lines of a file or of stdin ("-"), in bounded memory. A ".gz" or ".zst" file is unpacked
 /// where zlib or zstd was built in.
 class LineReader {

@@ -130,7 +130,7 @@ void check_messages(const Json& messages, const std::string& where) {
 }
 
 RenderInput messages_from_json(const std::string& text, const std::string& where) {
-    std::string repaired = utf8::repair(text.starts_with("\xEF\xBB\xBF") ? text.substr(3) : text);
+    std::string repaired = utf8::repair(without_bom(text));
     RenderInput input;
     const Json json = parse_json(repaired, where);
     if (!json.is_object()) {
